@@ -87,8 +87,10 @@ def work(request: dict[str, Any]) -> dict[str, Any]:
             parts = [pickle.loads(base64.b64decode(part)) for part in request["parts"]]
             joined = dataset.merge_existing_index_segments(parts)
             dataset.commit_existing_index_segments(name, column, [joined])
-        case _:
+        case "build":
             dataset.create_scalar_index(column, "INVERTED", name=name, replace=True, **parameters)
+        case unknown:
+            raise ValueError(f"no such work: {unknown}")
     return {"version": int(dataset.version)}
 
 

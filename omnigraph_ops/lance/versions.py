@@ -107,8 +107,9 @@ def create_tag(dataset: Dataset, name: str, *, branch: str | None, version: int)
         with lance_errors(f"tag version {version} of {dataset.uri}"):
             dataset.tags.create(name, (branch, version) if branch is not None else version)
     except LanceFailure:
-        with lance_errors(f"list the tags of {dataset.uri}"):
-            found: Mapping[str, Any] = dataset.tags.list().get(name, {})
+        found: Mapping[str, Any] = {}
+        with contextlib.suppress(LanceFailure), lance_errors(f"list the tags of {dataset.uri}"):
+            found = dataset.tags.list().get(name, {})
         if (found.get("branch"), found.get("version")) != (branch, version):
             raise
 

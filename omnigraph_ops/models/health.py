@@ -96,14 +96,17 @@ class InternalHealth:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class VersionGap:
-    """A published version of a table that nobody can read whole."""
+    """A published version of a table that nobody can read whole, or that could not be looked at."""
 
     table_key: str
     branches: tuple[str, ...]
     """The graph branches that publish it, `main` among them."""
-    version: int
+    version: int | None
+    """None where the branch itself cannot be read."""
     lacks: str
-    """What of it is gone, for a person."""
+    """What of it is gone, or why that cannot be told, for a person."""
+    is_unknown: bool = False
+    """Whether it could not be looked at."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

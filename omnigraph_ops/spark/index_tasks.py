@@ -7,7 +7,7 @@ a task for each group of fragments, and joined in one. Nothing of it is in the t
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 
@@ -40,24 +40,16 @@ class WholeIndex:
 class IndexPart:
     """The part of an index from some fragments; nothing refers to what the task writes."""
 
-    index: NewIndex
+    name: str
     fragments: Fragments
-
-    @property
-    def name(self) -> str:
-        return self.index.name
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JoinedParts:
     """The parts of an index, which a task joins and commits to the clone."""
 
-    index: NewIndex
+    name: str
     parts: tuple[str, ...]
-
-    @property
-    def name(self) -> str:
-        return self.index.name
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -84,22 +76,24 @@ def work_in_tasks(
     """
     indexes: list[IndexFold | IndexBuild] = [*plan.folds, *plan.builds]
     most = _most_parts(clone, indexes, context.defaultParallelism, graph.settings.small_table_bytes)
-    orders = [order for index in indexes for order in _orders(graph, clone, plan, index, most[index.name])]
+    groups = {index.name: groups_of(clone, most=most[index.name]) for index in indexes}
+    anew = ((index.name, _new(graph, clone, index, groups[index.name])) for index in indexes)
+    new = {name: index for name, index in anew if index is not None}
+    parts = [IndexPart(name=name, fragments=group) for name in new for group in groups[name]]
+    orders: list[Order] = [*parts, *(_whole(plan, index) for index in indexes if index.name not in new)]
     if len(orders) < 2:
         return frozenset()
-    parts = [order for order in orders if isinstance(order, IndexPart)]
-    joint = {part.name: part.index for part in parts}
-    cut = f", {len(joint)} of them in {len(parts)} parts" if parts else ""
+    cut = f", {len(parts)} parts of {', '.join(new)}" if parts else ""
     progress(f"folding and building {'1 index' if len(indexes) == 1 else f'{len(indexes)} indexes'} in tasks{cut}")
-    work = in_tasks(partial(index_on_worker, graph.target, graph.settings, str(clone.uri), int(clone.version)))
+    work = in_tasks(partial(index_on_worker, graph.target, graph.settings, str(clone.uri), int(clone.version), new))
     made = _in_job(context, work, orders)
     problems = {done.name: done.error for done in made if done.error is not None}
-    whole = [
-        JoinedParts(index=index, parts=tuple(done.part for done in made if done.name == name))
-        for name, index in joint.items()
+    joint = [
+        JoinedParts(name=name, parts=tuple(done.part for done in made if done.name == name))
+        for name in new
         if name not in problems
     ]
-    problems |= {done.name: done.error for done in _in_job(context, work, whole) if done.error is not None}
+    problems |= {done.name: done.error for done in _in_job(context, work, joint) if done.error is not None}
     for name, problem in problems.items():
         progress(f"index {name} was not done in its task, it is done here: {problem}")
     clone.checkout_latest()  # type: ignore[no-untyped-call]
@@ -111,7 +105,7 @@ def _most_parts(
 ) -> dict[str, int]:
     """In how many parts each of these indexes may be made, by name. Reads file metadata, where there are cores for it.
 
-    Joining costs a sixth to a third of what building costs, so parts are for cores that have nothing else to do.
+    Joining costs a sixth to a third of what building costs, so parts are for cores that no index of this table has.
 
     Args:
         least_bytes: what the column has in a part at least, as it is stored.
@@ -120,21 +114,25 @@ def _most_parts(
     if spare < 2:
         return {index.name: 1 for index in indexes}
     columns = {index.name: index.column if isinstance(index, IndexBuild) else index.columns[0] for index in indexes}
-    sizes = column_bytes(clone, frozenset(columns.values()))
+    sizes = dict[str, int]()
+    with contextlib.suppress(OpsError):  # what cannot be measured is one task
+        sizes = column_bytes(clone, frozenset(columns.values()))
     return {name: min(spare, sizes.get(column, 0) // max(least_bytes, 1)) for name, column in columns.items()}
 
 
-def _orders(graph: Graph, clone: Dataset, plan: TablePlan, index: IndexFold | IndexBuild, most: int) -> Iterator[Order]:
-    """The tasks that make one index, at most so many, but for the one that joins its parts. Reads."""
-    groups = groups_of(clone, most=most)
-    new = None
-    with contextlib.suppress(OpsError):  # what is wrong with it, its task says
-        new = made_anew(IndexWriter.of(graph), clone, index) if len(groups) > 1 else None
-    if new is not None:
-        yield from (IndexPart(index=new, fragments=fragments) for fragments in groups)
-        return
+def _new(graph: Graph, clone: Dataset, index: IndexFold | IndexBuild, groups: Sequence[Fragments]) -> NewIndex | None:
+    """The index as all parts of it are made; None where it is one task. Reads; trains a vector index on a sample."""
+    if len(groups) < 2:
+        return None
+    try:
+        return made_anew(IndexWriter.of(graph), clone, index)
+    except OpsError:
+        return None  # what is wrong with it, its task says
+
+
+def _whole(plan: TablePlan, index: IndexFold | IndexBuild) -> WholeIndex:
     folds, builds = ((index,), ()) if isinstance(index, IndexFold) else ((), (index,))
-    yield WholeIndex(name=index.name, plan=replace(plan, folds=folds, builds=builds))
+    return WholeIndex(name=index.name, plan=replace(plan, folds=folds, builds=builds))
 
 
 def _in_job(
@@ -150,27 +148,32 @@ def _in_job(
         return [IndexTaskOutcome(name=order.name, error=str(error)) for order in orders]
 
 
-def index_on_worker(target: str, settings: Settings, uri: str, since: int, order: Order) -> IndexTaskOutcome:
+def index_on_worker(  # noqa: PLR0917 - what the tasks of a job share, and the order
+    target: str, settings: Settings, uri: str, since: int, new: Mapping[str, NewIndex], order: Order
+) -> IndexTaskOutcome:
     """Fold or make one index or a part of it, in this worker. Writes to the clone, never to the table.
 
     An attempt of this task that was lost, or another one at work right now, may have done it: one commit is enough.
+
+    Args:
+        new: the indexes that are made in parts, by name; once for all tasks, because of their centroids.
     """
     graph = open_graph(target, settings)
     try:
-        return IndexTaskOutcome(name=order.name, part=_perform(graph, uri, since, order))
+        return IndexTaskOutcome(name=order.name, part=_perform(graph, uri, since, new, order))
     except OpsError as error:
         done = not isinstance(order, IndexPart) and _has_been_done(graph, uri, since, order.name)
         return IndexTaskOutcome(name=order.name, error=None if done else str(error))
 
 
-def _perform(graph: Graph, uri: str, since: int, order: Order) -> str:
+def _perform(graph: Graph, uri: str, since: int, new: Mapping[str, NewIndex], order: Order) -> str:
     writer = IndexWriter.of(graph)
     if isinstance(order, IndexPart):
-        return writer.part(graph.lance.open(uri, version=since), order.index, order.fragments)
+        return writer.part(graph.lance.open(uri, version=since), new[order.name], order.fragments)
     clone = graph.lance.open(uri)
     if not _is_done(graph, clone, since, order.name):
         if isinstance(order, JoinedParts):
-            writer.join(clone, order.index, order.parts)
+            writer.join(clone, new[order.name], order.parts)
         else:
             fold(writer, clone, order.plan, lambda: None, Effort(), SILENT)
     return ""

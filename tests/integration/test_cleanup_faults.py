@@ -108,7 +108,7 @@ def test_a_version_that_is_published_and_gone_is_damage(
 def test_what_went_of_a_table_that_failed_is_counted() -> None:
     failed = CleanupStats(table_key=PERSON, old_versions_removed=6, bytes_removed=100, error="it failed")
     report = CleanupReport.of("g", RetentionPolicy(keep_versions=1), [failed], ())
-    assert "removed 6 versions (100 bytes) across 0 tables" in report_view(report).title
+    assert "removed 6 versions (100 bytes) across 1 tables" in report_view(report).title
 
 
 def test_a_lease_that_cannot_be_released_hides_nothing_that_was_removed(

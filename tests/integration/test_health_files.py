@@ -6,9 +6,13 @@ import shutil
 from contextlib import AbstractContextManager
 from pathlib import Path
 
+import lance
+import pyarrow as pa
 import pytest
 
-from omnigraph_ops.graph import Graph
+from omnigraph_ops.graph import Graph, open_graph
+from omnigraph_ops.graph.layout import version_path
+from omnigraph_ops.graph.publish import publish, table_update
 from omnigraph_ops.graph.state import TableEntry
 from omnigraph_ops.models.health import VersionGap
 from omnigraph_ops.stages.health.read import health
@@ -50,7 +54,7 @@ def test_a_whole_graph_has_none_and_nobody_looks_unasked(demo_graph: DemoGraph, 
     assert gaps_of(graph) == ()
     assert health(graph).gaps is None
     shown = cli("health --files", graph.uri)
-    assert (shown.code, "every file of what is published is there" in shown.out) == (0, True)
+    assert (shown.code, "file of their published versions is there" in " ".join(shown.out.split())) == (0, True)
     assert "is there" not in cli("health", graph.uri).out
     assert tree_of(graph.uri) == tree
 
@@ -62,7 +66,7 @@ def test_a_file_that_a_branch_alone_reads(demo_graph: DemoGraph, stamp: int, cli
     lost.unlink()
     (gap,) = gaps_of(graph)
     assert (gap.table_key, gap.branches, gap.version) == (entry.table_key, (branch,), entry.version)
-    assert gap.lacks == f"1 file gone, {lost.relative_to(graph.uri)} for one"
+    assert gap.lacks == f"1 file gone or empty, {lost.relative_to(graph.uri)} for one"
     shown = cli("health --files", graph.uri)
     assert shown.code == 1
     assert lost.name in shown.out
@@ -84,7 +88,7 @@ def test_a_file_that_main_and_branches_read(demo_graph: DemoGraph, stamp: int) -
 @pytest.mark.parametrize(
     ("pattern", "lacks"),
     [
-        ("_deletions/*", "1 file gone, "),
+        ("_deletions/*", "1 file gone or empty, "),
         ("_versions/*.manifest", "its manifest is gone"),
         ("_indices/*/*", "the index "),
     ],
@@ -137,3 +141,65 @@ def test_what_comes_and_goes_between_two_looks_is_none(demo_graph: DemoGraph, mo
     monkeypatch.setattr(Storage, "translated", later)
     assert gaps_of(graph, PERSON) == ()
     assert len(looks) == 2
+
+
+def test_a_branch_that_cannot_be_read_is_one(demo_graph: DemoGraph, stamp: int, cli: Cli) -> None:
+    graph = demo_graph(stamp=stamp, **SMALL, written_branches=2)
+    branch, _ = written_branch(graph)
+    shutil.rmtree(Path(graph.uri, "__manifest", "tree", branch, "_versions"))
+    (gap,) = gaps_of(open_graph(graph.uri))
+    assert (gap.table_key, gap.branches, gap.version) == ("__manifest", (branch,), None)
+    assert "the branch cannot be read: " in gap.lacks
+    shown = cli("health --files", graph.uri)
+    assert (shown.code, "published versions is there" in shown.out) == (1, False)
+
+
+def test_what_is_published_meanwhile_hides_no_loss(demo_graph: DemoGraph, monkeypatch: pytest.MonkeyPatch) -> None:
+    graph, translated, looks = demo_graph(**SMALL), Storage.translated, list[str]()
+    lost = one_of(Path(graph.table_uri(entry_of(graph, PERSON))), "data/*.lance")
+    folder = str(lost.parent.relative_to(graph.uri))
+    lost.unlink()
+
+    def later(storage: Storage, what: str, path: str) -> AbstractContextManager[None]:
+        if path == folder:
+            looks.append(path)
+            other = open_graph(graph.uri)
+            entry = entry_of(other, PERSON)
+            other.open_head(entry).update_config({"look": str(len(looks))})
+            publish(other, (table_update(other, entry, other.open_head(entry)),), actor=None)
+        return translated(storage, what, path)
+
+    monkeypatch.setattr(Storage, "translated", later)
+    (gap,) = gaps_of(graph, PERSON)
+    assert lost.name in gap.lacks
+
+
+def test_an_empty_file_is_one(demo_graph: DemoGraph) -> None:
+    graph = demo_graph(**SMALL)
+    one_of(Path(graph.table_uri(entry_of(graph, PERSON))), "data/*.lance").write_bytes(b"")
+    assert [gap.table_key for gap in gaps_of(graph)] == [PERSON]
+
+
+def test_a_damaged_manifest_is_told_of_its_own_branch_and_hides_no_other(
+    demo_graph: DemoGraph, stamp: int, cli: Cli
+) -> None:
+    graph = demo_graph(stamp=stamp, **SMALL, written_branches=1)
+    branch, entry = written_branch(graph)
+    Path(graph.uri, version_path(entry.path, entry.version, entry.branch)).write_bytes(b"damaged")
+    newest = graph.open_pinned(entry_of(graph, entry.table_key)).get_fragments()[-1].data_files()[0].path
+    Path(graph.table_uri(entry_of(graph, entry.table_key)), "data", newest).unlink()
+    found = {gap.branches: gap.is_unknown for gap in gaps_of(graph, entry.table_key)}
+    assert found == {(branch,): True, ("main",): False}
+    said = " ".join(cli("health --files", graph.uri).err.split())
+    assert "files of published versions are gone" in said
+    assert "could not be looked at, so files of them may be gone; run `omnigraph-ops check`" in said
+
+
+def test_the_branches_of_plain_datasets_are_looked_at(tmp_path: Path) -> None:
+    dataset = lance.write_dataset(pa.table({"a": [1]}), str(tmp_path / "a.lance"))
+    branch = dataset.create_branch("dev")
+    lance.write_dataset(pa.table({"a": [2]}), branch, mode="append")
+    graph = open_graph(str(tmp_path))
+    assert gaps_of(graph) == ()
+    one_of(tmp_path / "a.lance" / "tree" / "dev", "data/*.lance").unlink()
+    assert [gap.branches for gap in gaps_of(graph)] == [("dev",)]

@@ -79,7 +79,7 @@ def test_what_tasks_do_is_what_one_process_does(
     ]
     assert [facts(there, key) for key in keys] == [facts(here, key) for key in keys]
     assert f"{PERSON}: folding and building" in said
-    assert "parts" not in said, "each core has an index"
+    assert " parts of " not in said, "each core has an index"
     assert f"{PERSON}: folding index" not in said, "the driver did none itself"
     assert rows_by_id(there) == before == rows_by_id(here)
     assert not plan_optimize(there).productive()
@@ -95,7 +95,7 @@ def test_an_attempt_that_comes_after_another_does_nothing(demo_graph: DemoGraph,
     with cloned(graph, tmp_path) as clone:
         since = int(clone.version)
         for _ in range(2):
-            assert index_on_worker(graph.target, graph.settings, clone.uri, since, one) == done
+            assert index_on_worker(graph.target, graph.settings, clone.uri, since, {}, one) == done
         clone.checkout_latest()
         assert int(clone.version) == since + 1
 
@@ -107,7 +107,9 @@ def test_of_two_attempts_at_once_both_are_done_and_one_segment_is_left(demo_grap
     one = WholeIndex(name=index.name, plan=replace(plan, folds=(index,), builds=()))
     with cloned(graph, tmp_path) as clone, ThreadPoolExecutor(2) as pool:
         since = int(clone.version)
-        twins = [pool.submit(index_on_worker, graph.target, graph.settings, clone.uri, since, one) for _ in range(2)]
+        twins = [
+            pool.submit(index_on_worker, graph.target, graph.settings, clone.uri, since, {}, one) for _ in range(2)
+        ]
         assert [twin.result() for twin in twins] == [IndexTaskOutcome(name=index.name)] * 2
         clone.checkout_latest()
         (found,) = (i for i in index_facts(clone) if i.name == index.name)
@@ -165,7 +167,7 @@ def test_what_is_made_anew_is_made_in_parts_and_joined(
         before = {path.name for path in (tmp_path / "clone.lance").glob("_indices/*")}
         done = work_in_tasks(session.sparkContext, graph, clone, plan, Lines(said.append))
         assert done == {name} == {build.name for build in plan.builds}
-        assert said == ["folding and building 1 index in tasks, 1 of them in 2 parts"]
+        assert said == [f"folding and building 1 index in tasks, 2 parts of {name}"]
         (made,) = (index for index in index_facts(clone) if index.name == name)
         assert (made.segments, made.covered) == (1, {f.fragment_id for f in clone.get_fragments()})
         for where in ("id >= 'person-1'", "id = 'person-7'"):
@@ -183,7 +185,7 @@ def test_a_part_has_so_many_bytes_of_its_column(
     plan = replace(plan_of(graph), folds=())
     with cloned(graph, tmp_path) as clone:
         done = work_in_tasks(session.sparkContext, graph, clone, plan, Lines(said.append))
-    assert (len(done), sum(f"in {parts} parts" in line for line in said)) == ((1, 1) if parts else (0, 0))
+    assert (len(done), sum(f" {parts} parts of id_idx" in line for line in said)) == ((1, 1) if parts else (0, 0))
 
 
 def test_parts_are_joined_once(demo_graph: DemoGraph, tmp_path: Path) -> None:
@@ -191,11 +193,11 @@ def test_parts_are_joined_once(demo_graph: DemoGraph, tmp_path: Path) -> None:
     index = NewIndex(name="id_idx", column="id", index_type="BTREE")
     with cloned(graph, tmp_path) as clone:
         since = int(clone.version)
-        perform = partial(index_on_worker, graph.target, graph.settings, clone.uri, since)
+        perform = partial(index_on_worker, graph.target, graph.settings, clone.uri, since, {"id_idx": index})
         groups = groups_of(clone, most=2)
-        parts = [perform(IndexPart(index=index, fragments=group)) for group in groups]
+        parts = [perform(IndexPart(name="id_idx", fragments=group)) for group in groups]
         assert [part.error for part in parts] == [None, None]
-        joint = JoinedParts(index=index, parts=tuple(part.part for part in parts))
+        joint = JoinedParts(name="id_idx", parts=tuple(part.part for part in parts))
         assert int(graph.lance.open(clone.uri).version) == since, "no part is committed"
         for _ in range(2):
             assert perform(joint) == IndexTaskOutcome(name="id_idx")

@@ -10,7 +10,7 @@ import sys
 import threading
 import time
 from argparse import Namespace
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import count
 from pathlib import Path
 from types import ModuleType
@@ -21,6 +21,7 @@ from pyspark import Accumulator
 
 from omnigraph_ops.config.settings import Settings
 from omnigraph_ops.coordination.rewrite_journal import TaskOrder, TaskOutcome
+from omnigraph_ops.lance.index_parts import NewIndex
 from omnigraph_ops.lance.rewrites import TaskLimits
 from omnigraph_ops.models.backup import CopyDone, CopyOrder
 from omnigraph_ops.models.runs import SubmitOutcome
@@ -72,11 +73,13 @@ def _rewrite(uri: str, version: int, limits: TaskLimits, tries: int, order: Task
     return execute_on_worker(uri, version, limits, tries, order)
 
 
-def _index(target: str, settings: Settings, uri: str, since: int, order: Order) -> IndexTaskOutcome:
+def _index(  # noqa: PLR0917 - as the function that it stands for
+    target: str, settings: Settings, uri: str, since: int, new: Mapping[str, NewIndex], order: Order
+) -> IndexTaskOutcome:
     """As when a speculative copy of the task comes second: the index is committed to the clone, and nobody told."""
-    index_on_worker(target, settings, uri, since, order)
+    index_on_worker(target, settings, uri, since, new, order)
     _come("index")
-    return index_on_worker(target, settings, uri, since, order)
+    return index_on_worker(target, settings, uri, since, new, order)
 
 
 def _read(

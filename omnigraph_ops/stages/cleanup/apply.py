@@ -369,8 +369,9 @@ def _prove_readable(graph: Graph, entry: TableEntry, view: GraphView) -> None:
     Somebody may have deleted a branch since, or published and cleaned up: only what another look finds counts.
     """
     lost = next(_unreadable(graph, entry, view), None)
-    for _ in range(_MORE_LOOKS):
-        lost = next(_unreadable(graph, entry, look(graph)), None) if lost is not None else None
+    with contextlib.suppress(OpsError):  # without another look the first one counts
+        for _ in range(_MORE_LOOKS):
+            lost = next(_unreadable(graph, entry, look(graph)), None) if lost is not None else None
     if lost is not None:
         branch, version, error = lost
         raise CorruptGraph(

@@ -117,7 +117,7 @@ def report_view(report: CleanupReport) -> View:
     size = sum(t.bytes_removed for t in report.tables)
     return View(
         title=f"cleanup {report.uri} ({engine_policy(report.policy)}) — removed {versions} versions ({size} bytes) "
-        f"across {len(done)} tables",
+        f"across {sum(t.error is None or t.old_versions_removed > 0 for t in report.tables)} tables",
         sections=filled(
             [
                 Section(

@@ -23,7 +23,7 @@ from omnigraph_ops.graph.layout import branch_reference, chain_folder
 from omnigraph_ops.graph.references import name_marks
 from omnigraph_ops.lance.gateway import LanceFailure
 from omnigraph_ops.lance.versions import TrackedFile, blobs_in_bases, files_of_versions
-from omnigraph_ops.models.freeze import CutFile, CutFileKind, CutFiles, CutProblem, FileRow, Freeze, FrozenPin, PinRole
+from omnigraph_ops.models.freeze import CutFile, CutFileKind, CutFiles, FileRow, Freeze, FrozenPin, PinRole
 from omnigraph_ops.parallel import in_parallel
 from omnigraph_ops.progress import SILENT, Progress
 from omnigraph_ops.stages.freeze.observe import lifetimes, lost_branch, stored_manifest
@@ -119,13 +119,23 @@ def cut_files(graph: Graph, freeze: Freeze) -> tuple[CutFile, ...]:
     return tuple(sorted(listed.values(), key=lambda f: f.file))
 
 
-def gaps(graph: Graph, pins: Sequence[FrozenPin]) -> tuple[CutProblem, ...]:
-    """Which of these versions cannot be read whole, and what each lacks; side files of blobs apart. Reads.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Gap:
+    """What a version lacks."""
+
+    pin: FrozenPin
+    reason: str
+    is_unknown: bool = False
+    """Whether what it needs cannot be told."""
+
+
+def gaps(graph: Graph, pins: Sequence[FrozenPin]) -> tuple[Gap, ...]:
+    """Which of these versions cannot be read whole; side files of blobs are not looked for. Reads.
 
     One manifest for each version, and the listings of the folders that they name.
     """
     found = in_parallel(_Dataset.gaps, _datasets(graph, pins), workers=graph.settings.concurrency)
-    return tuple(gap for gaps_of_one in found for gap in gaps_of_one)
+    return tuple(gap for of_one in found for gap in of_one)
 
 
 def _contract(graph: Graph, freeze: Freeze) -> list[CutFile]:
@@ -180,28 +190,31 @@ class _Dataset:
             for path, size in sizes.items()
         ]
 
-    def gaps(self) -> list[CutProblem]:
+    def gaps(self) -> list[Gap]:
         """What its versions lack, one for each that lacks something. Reads."""
         try:
-            stored = {pin: stored_manifest(self.graph, pin.path, pin.branch, pin.version) for pin in self.pins}
-            manifests = {pin: path for pin, path in stored.items() if path is not None}
-            raw = {path: self.graph.storage.read(path) for path in sorted(set(manifests.values()))}
-            there = replace(self, pins=tuple(manifests))
-            _, needs = there._tracked_kinds(manifests, raw) if manifests else ({}, {})
-            sizes = _stored_sizes(self.graph.storage, set[str]().union(*needs.values()))
-            indexes = there._index_gaps(manifests, raw, self._stored_indexes(_named(raw)))
+            return [Gap(pin=pin, reason="; ".join(lacks)) for pin, lacks in self._lacks().items() if lacks]
         except OpsError as error:
-            return [_gap(self.pins[0], f"what its versions need cannot be told: {error}")]
-        lost = {pin: sorted(paths - sizes.keys()) for pin, paths in needs.items()}
-        return [
-            *(_gap(pin, "its manifest is gone") for pin, path in stored.items() if path is None),
-            *(
-                _gap(pin, f"{count(len(files), 'file')} gone, {files[0]} for one")
-                for pin, files in lost.items()
-                if files
-            ),
-            *(_gap(pin, what) for pin, what in indexes),
-        ]
+            if len(self.pins) > 1:  # one of them hides no other
+                return [gap for pin in self.pins for gap in replace(self, pins=(pin,)).gaps()]
+            return [Gap(pin=self.pins[0], reason=str(error), is_unknown=True)]
+
+    def _lacks(self) -> dict[FrozenPin, list[str]]:
+        stored = {pin: stored_manifest(self.graph, pin.path, pin.branch, pin.version) for pin in self.pins}
+        manifests = {pin: path for pin, path in stored.items() if path is not None}
+        found = {pin: [] if pin in manifests else ["its manifest is gone"] for pin in self.pins}
+        if not manifests:
+            return found
+        raw = {path: self.graph.storage.read(path) for path in sorted(set(manifests.values()))}
+        there = replace(self, pins=tuple(manifests))
+        _, needs = there._tracked_kinds(manifests, raw)
+        sizes = _stored_sizes(self.graph.storage, set[str]().union(*needs.values()))
+        for pin, paths in needs.items():
+            if lost := sorted(path for path in paths if not sizes.get(path)):
+                found[pin].append(f"{count(len(lost), 'file')} gone or empty, {lost[0]} for one")
+        for pin, what in there._index_gaps(manifests, raw, self._stored_indexes(_named(raw))):
+            found[pin].append(what)
+        return found
 
     def _refuse_other_branches(self) -> None:
         """Refuse files of a branch that was made anew under the name of a frozen one, before or meanwhile. Reads."""
@@ -333,10 +346,6 @@ def _datasets(graph: Graph, pins: Iterable[FrozenPin]) -> list[_Dataset]:
 def _named(raw: Mapping[str, bytes]) -> set[StoredIndex]:
     """The indexes that these manifests name. Pure."""
     return {index for path, data in raw.items() for index in stored_indexes(data, path)}
-
-
-def _gap(pin: FrozenPin, reason: str) -> CutProblem:
-    return CutProblem(path=pin.path, branch=pin.branch, version=pin.version, reason=reason)
 
 
 def _said(pin: FrozenPin) -> str:

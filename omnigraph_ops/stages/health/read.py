@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 
-from omnigraph_ops.coordination import holds
 from omnigraph_ops.errors import OpsError
 from omnigraph_ops.graph.graph import Graph, select_entries, spec_of
-from omnigraph_ops.graph.layout import any_version_of
+from omnigraph_ops.graph.layout import MANIFEST_DIR, any_version_of
 from omnigraph_ops.graph.schema import TableSpec
 from omnigraph_ops.graph.state import TableEntry
 from omnigraph_ops.lance.gateway import Dataset
@@ -32,6 +31,8 @@ from omnigraph_ops.storage.inventory import below_folder
 VERSIONS, DEAD_BYTES = 5, 15
 """With the parts that optimize can win back these make 100."""
 _MANY_VERSIONS = 1000
+_MAIN = "main"
+_MORE_LOOKS = 2
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -121,42 +122,63 @@ def health(graph: Graph, *, tables: Sequence[str] = (), recall: int = 0, files: 
 
     rows = in_parallel(one, entries, workers=graph.settings.concurrency)
     report = report_of(graph.uri, graph.stamp, state.manifest_version, rows)
-    report = replace(report, gaps=_gaps(graph, [entry.table_key for entry in entries]) if files else None)
+    report = replace(report, gaps=_gaps(graph, tables) if files else None)
     return report if tables else replace(report, internal=_internal(graph))
 
 
-def _gaps(graph: Graph, tables: Collection[str]) -> tuple[VersionGap, ...]:
-    """Published versions that are not all there; only what two looks find is no work of somebody else. Reads."""
+def _gaps(graph: Graph, tables: Sequence[str]) -> tuple[VersionGap, ...]:
+    """Published versions that are not all there. What another look does not find was work of somebody else. Reads."""
     found = _look_for_gaps(graph, tables)
-    return tuple(gap for gap in _look_for_gaps(graph, tables) if gap in found) if found else ()
+    for _ in range(_MORE_LOOKS):
+        found = _look_for_gaps(graph, tables) if found else ()
+    return found
 
 
-def _look_for_gaps(graph: Graph, tables: Collection[str]) -> tuple[VersionGap, ...]:
-    view = holds.look(graph)
-    publishers: dict[tuple[str, str | None, int], list[str]] = {}
-    pins: dict[tuple[str, str | None, int], FrozenPin] = {}
-    for state in (view.main, *view.branches):
-        for entry in (e for e in state.entries if e.table_key in tables):
-            version = entry.path, entry.branch, entry.version
-            publishers.setdefault(version, []).append(state.branch or "main")
-            pins[version] = FrozenPin(
-                role=PinRole.TABLE,
-                table_key=entry.table_key,
-                path=entry.path,
-                branch=entry.branch,
-                version=entry.version,
-                tag="",
+def _look_for_gaps(graph: Graph, tables: Sequence[str]) -> tuple[VersionGap, ...]:
+    published, unread = _published(graph, tables)
+    found = gaps(graph, tuple(published))
+    return (
+        *unread,
+        *(
+            VersionGap(
+                table_key=gap.pin.table_key,
+                branches=tuple(published[gap.pin]),
+                version=gap.pin.version,
+                lacks=gap.reason,
+                is_unknown=gap.is_unknown,
             )
-    return tuple(
-        VersionGap(
-            table_key=pins[version].table_key,
-            branches=tuple(publishers[version]),
-            version=gap.version,
-            lacks=gap.reason,
-        )
-        for gap in gaps(graph, tuple(pins.values()))
-        for version in [(gap.path, gap.branch, gap.version)]
+            for gap in found
+        ),
     )
+
+
+def _published(graph: Graph, tables: Sequence[str]) -> tuple[dict[FrozenPin, list[str]], list[VersionGap]]:
+    """The versions of these tables, or of all, with the branches that publish them; branches that cannot be read."""
+    found, unread = dict[FrozenPin, list[str]](), list[VersionGap]()
+    for name in (None, *graph.branches()):
+        try:
+            entries = graph.state(name).entries
+        except OpsError as error:
+            why = f"the branch cannot be read: {error}"
+            gap = VersionGap(table_key=MANIFEST_DIR, branches=(name or _MAIN,), version=None, lacks=why)
+            unread.append(gap)
+            continue
+        for entry in entries if not tables else [e for e in entries if e.table_key in tables]:
+            found.setdefault(_pin(entry, entry.branch, entry.version), []).append(name or _MAIN)
+            for branch, version in () if graph.format.publishes else _heads(graph, entry):
+                found.setdefault(_pin(entry, branch, version), []).append(branch)
+    return found, unread
+
+
+def _heads(graph: Graph, entry: TableEntry) -> Iterator[tuple[str, int]]:
+    """The newest versions of the Lance branches of a plain dataset. Reads."""
+    for ref in graph.lance.branches(graph.open_pinned(entry)):
+        yield ref.name, int(graph.lance.open(graph.context.location.uri(entry.path), branch=ref.name).version)
+
+
+def _pin(entry: TableEntry, branch: str | None, version: int) -> FrozenPin:
+    key, path = entry.table_key, entry.path
+    return FrozenPin(role=PinRole.TABLE, table_key=key, path=path, branch=branch, version=version, tag="")
 
 
 def _internal(graph: Graph) -> tuple[InternalHealth, ...]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Annotated
 
-from omnigraph_ops.models.health import HealthReport, TableHealth, VectorHealth
+from omnigraph_ops.models.health import HealthReport, TableHealth, VectorHealth, VersionGap
 from omnigraph_ops.progress import Progress
 from omnigraph_ops.quantities import human_bytes, moment
 from omnigraph_ops.requests import Count, Option, TablesRequest
@@ -35,7 +35,7 @@ class HealthRequest(TablesRequest):
     recall: Annotated[Count, Option(metavar="QUERIES")] = 0
     """Ask every vector index this many queries, for its recall and what they read. Reads samples of the vectors."""
     files: bool = False
-    """Look whether every file is there that the published versions of main and of all branches need. Lists folders."""
+    """Look for each data, deletion and index file of the versions that main and all branches publish. Lists folders."""
 
 
 class Health(RunStage[HealthRequest, HealthReport]):
@@ -61,13 +61,17 @@ class Health(RunStage[HealthRequest, HealthReport]):
 
     def problem(self, report: HealthReport) -> str:
         unread = not_read([table.table_key for table in report.tables if table.error is not None])
-        return "; ".join(filter(None, (unread, _GAPS if report.gaps else "")))
+        gaps = report.gaps or ()
+        lost = _LOST if any(not gap.is_unknown for gap in gaps) else ""
+        unknown = _UNKNOWN if any(gap.is_unknown for gap in gaps) else ""
+        return "; ".join(filter(None, (unread, lost, unknown)))
 
 
-_GAPS = (
-    "files of published versions are gone, see the table: reads there fail; nothing was changed; restore the graph "
-    "from a backup, or delete the branch if no other one publishes that version"
+_LOST = (
+    "files of published versions are gone: reads that need them fail; nothing was changed; restore the graph from a "
+    "backup, or delete the branch if no other one publishes that version"
 )
+_UNKNOWN = "published versions could not be looked at, so files of them may be gone; run `omnigraph-ops check`"
 
 
 def health_view(report: HealthReport) -> View:
@@ -89,13 +93,18 @@ def health_view(report: HealthReport) -> View:
     gone = Section(
         title="Published and not all there",
         header=("Table", "Version", "Published on", "What is gone"),
-        rows=tuple((g.table_key, str(g.version), some(g.branches, _SHOWN), g.lacks) for g in report.gaps or ()),
+        rows=tuple(map(_gap, report.gaps or ())),
     )
-    whole = ", every file of what is published is there" if report.gaps == () else ""
+    whole = "; every data, deletion and index file of their published versions is there" if report.gaps == () else ""
     return View(
         title=f"health {report.uri} — {len(report.tables)} tables, {overall}, worst first{whole}",
         sections=filled([gone, section, vectors, stored]),
     )
+
+
+def _gap(gap: VersionGap) -> tuple[str, ...]:
+    lacks = f"cannot be told: {gap.lacks}" if gap.is_unknown else gap.lacks
+    return (gap.table_key, "" if gap.version is None else str(gap.version), some(gap.branches, _SHOWN), lacks)
 
 
 def _cells(table: TableHealth) -> tuple[str, ...]:
