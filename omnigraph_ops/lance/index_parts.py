@@ -8,10 +8,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-import pyarrow as pa
-
 from omnigraph_ops.lance.gateway import Dataset, lance_errors
-from omnigraph_ops.lance.vector_indexes import Vectors, refine
+from omnigraph_ops.lance.vector_indexes import Vectors, refine, with_centroids
 
 Fragments = tuple[int, ...]
 
@@ -42,11 +40,7 @@ def groups_of(dataset: Dataset, *, most: int) -> tuple[Fragments, ...]:
 
 def write_part(dataset: Any, index: NewIndex, fragments: Fragments) -> str:
     """Make a scalar or vector index of these fragments, which nothing refers to; its description. Writes files."""
-    trained: dict[str, Any] = {}
-    if index.centroids is not None:
-        flat, width = pa.array(index.centroids.ravel()), index.centroids.shape[1]
-        centroids = pa.FixedSizeListArray.from_arrays(flat, width)
-        trained = {"metric": index.metric, "num_partitions": len(index.centroids), "ivf_centroids": centroids}
+    trained = with_centroids(index.metric, index.centroids) if index.centroids is not None else {}
     with lance_errors(f"build a part of index {index.name} of {dataset.uri}"):
         part = dataset.create_index_uncommitted(
             index.column, index.index_type, name=index.name, replace=True, fragment_ids=list(fragments), **trained

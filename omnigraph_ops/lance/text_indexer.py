@@ -192,7 +192,7 @@ class TextIndexProcess:
             )
 
     def ask(self, action: str, request: Mapping[str, object], progress: Progress) -> Mapping[str, Any]:
-        """Let the child do one request; its answer, see there. Writes.
+        """Let the child do one request; its answer, as the script describes it. Writes.
 
         Raises:
             LanceFailure: or one of its kinds, from the text that the child reports.

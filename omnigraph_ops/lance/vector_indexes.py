@@ -386,15 +386,13 @@ def centre_of(dataset: Dataset, column: str) -> Vectors | None:
     return sample.mean(axis=0, keepdims=True) if len(sample) else None
 
 
-def _build(dataset: Any, facts: VectorFacts, centroids: Vectors) -> None:
+def with_centroids(metric: str, centroids: Vectors) -> dict[str, Any]:
+    """How Lance is told to make a vector index with these centroids. Pure."""
     values = pa.FixedSizeListArray.from_arrays(pa.array(centroids.ravel()), centroids.shape[1])
+    return {"metric": metric, "num_partitions": len(centroids), "ivf_centroids": values}
+
+
+def _build(dataset: Any, facts: VectorFacts, centroids: Vectors) -> None:
     with lance_errors(f"train index {facts.name} of {dataset.uri}"):
-        dataset.create_index(
-            facts.column,
-            "IVF_FLAT",
-            name=facts.name,
-            metric=facts.metric,
-            num_partitions=len(centroids),
-            ivf_centroids=values,
-            replace=True,
-        )
+        trained = with_centroids(facts.metric, centroids)
+        dataset.create_index(facts.column, "IVF_FLAT", name=facts.name, replace=True, **trained)

@@ -203,3 +203,13 @@ def test_the_branches_of_plain_datasets_are_looked_at(tmp_path: Path) -> None:
     assert gaps_of(graph) == ()
     one_of(tmp_path / "a.lance" / "tree" / "dev", "data/*.lance").unlink()
     assert [gap.branches for gap in gaps_of(graph)] == [("dev",)]
+
+
+def test_a_branch_of_a_plain_dataset_that_cannot_be_opened_hides_no_other(tmp_path: Path) -> None:
+    dataset = lance.write_dataset(pa.table({"a": [1]}), str(tmp_path / "a.lance"))
+    for name in ("lost", "whole"):
+        lance.write_dataset(pa.table({"a": [2]}), dataset.create_branch(name), mode="append")
+    shutil.rmtree(tmp_path / "a.lance" / "tree" / "lost")
+    (gap,) = gaps_of(open_graph(str(tmp_path)))
+    assert (gap.branches, gap.version) == (("lost",), None)
+    assert "the branch cannot be read: " in gap.lacks

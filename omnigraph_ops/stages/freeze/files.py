@@ -282,7 +282,8 @@ class _Dataset:
             CorruptGraph: one of a version that is read is not all there, or not in this graph.
         """
         stored = self._stored_indexes(_named(raw))
-        for pin, lacks in self._index_gaps(manifests, raw, stored):
+        if (gap := next(self._index_gaps(manifests, raw, stored), None)) is not None:
+            pin, lacks = gap
             raise CorruptGraph(
                 f"of {_said(pin)}, {lacks}; the freeze cannot be copied; build that index anew, or remove the tag that "
                 "keeps that version"

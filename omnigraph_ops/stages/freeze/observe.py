@@ -249,7 +249,7 @@ def _lineage_pins(graph: Graph, freeze_id: str, states: Sequence[BranchState]) -
             continue
         main = graph.lance.open(graph.context.location.uri(path))
         refs = [r for r in graph.lance.branches(main) if r.name in names]
-        wanted: set[Chain] = {(None, int(main.version)), *((r.name, _head(graph, path, r.name)) for r in refs)}
+        wanted: set[Chain] = {(None, int(main.version)), *((r.name, head_of(graph, path, r.name)) for r in refs)}
         if path == COMMITS_DIR:
             wanted = {(s.branch, _version_of_lineage(graph, s, wanted)) for s in states if s.branch in dict(wanted)}
         found += _pins(graph, freeze_id, PinnedDataset(role=PinRole.LINEAGE, table_key=path, path=path), wanted)
@@ -286,7 +286,7 @@ def _plain_cut(graph: Graph, freeze_id: str, tables: Sequence[str]) -> FrozenCut
                 f"{entry.path} has a branch and a '?' in its path, for which Lance stores the branch outside of the "
                 "dataset; nothing was frozen; copy it under another name, or name the other tables"
             )
-        heads: set[Chain] = {(name, _head(graph, entry.path, name)) for name in names}
+        heads: set[Chain] = {(name, head_of(graph, entry.path, name)) for name in names}
         subject = PinnedDataset(role=PinRole.TABLE, table_key=entry.table_key, path=entry.path)
         return _pins(graph, freeze_id, subject, {(None, entry.version), *heads, *_tagged(graph, entry, dataset, names)})
 
@@ -317,7 +317,8 @@ def _pins(graph: Graph, freeze_id: str, subject: PinnedDataset, wanted: set[Chai
     )
 
 
-def _head(graph: Graph, path: str, branch: str) -> int:
+def head_of(graph: Graph, path: str, branch: str) -> int:
+    """The newest version of a Lance branch of a dataset. Reads."""
     return int(graph.lance.open(graph.context.location.uri(path), branch=branch).version)
 
 

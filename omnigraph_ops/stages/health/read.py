@@ -21,6 +21,7 @@ from omnigraph_ops.models.history import Measured
 from omnigraph_ops.outcomes.results import Snapshot
 from omnigraph_ops.parallel import in_parallel
 from omnigraph_ops.stages.freeze.files import gaps
+from omnigraph_ops.stages.freeze.observe import head_of
 from omnigraph_ops.stages.optimize.budget import last_run
 from omnigraph_ops.stages.optimize.index_plan import foreign_note
 from omnigraph_ops.stages.optimize.observe import columns_without_values, policy_of, text_state
@@ -31,7 +32,6 @@ from omnigraph_ops.storage.inventory import below_folder
 VERSIONS, DEAD_BYTES = 5, 15
 """With the parts that optimize can win back these make 100."""
 _MANY_VERSIONS = 1000
-_MAIN = "main"
 _MORE_LOOKS = 2
 
 
@@ -155,25 +155,40 @@ def _look_for_gaps(graph: Graph, tables: Sequence[str]) -> tuple[VersionGap, ...
 def _published(graph: Graph, tables: Sequence[str]) -> tuple[dict[FrozenPin, list[str]], list[VersionGap]]:
     """The versions of these tables, or of all, with the branches that publish them; branches that cannot be read."""
     found, unread = dict[FrozenPin, list[str]](), list[VersionGap]()
-    for name in (None, *graph.branches()):
+    for branch in (None, *graph.branches()):
+        publisher = branch or "main"
         try:
-            entries = graph.state(name).entries
+            entries = graph.state(branch).entries
         except OpsError as error:
-            why = f"the branch cannot be read: {error}"
-            gap = VersionGap(table_key=MANIFEST_DIR, branches=(name or _MAIN,), version=None, lacks=why)
-            unread.append(gap)
+            unread.append(_unread(MANIFEST_DIR, publisher, error))
             continue
-        for entry in entries if not tables else [e for e in entries if e.table_key in tables]:
-            found.setdefault(_pin(entry, entry.branch, entry.version), []).append(name or _MAIN)
-            for branch, version in () if graph.format.publishes else _heads(graph, entry):
-                found.setdefault(_pin(entry, branch, version), []).append(branch)
+        for entry in (e for e in entries if not tables or e.table_key in tables):
+            found.setdefault(_pin(entry, entry.branch, entry.version), []).append(publisher)
+            for name, head in () if graph.format.publishes else _heads(graph, entry):
+                if isinstance(head, OpsError):
+                    unread.append(_unread(entry.table_key, name, head))
+                else:
+                    found.setdefault(_pin(entry, name, head), []).append(name)
     return found, unread
 
 
-def _heads(graph: Graph, entry: TableEntry) -> Iterator[tuple[str, int]]:
-    """The newest versions of the Lance branches of a plain dataset. Reads."""
-    for ref in graph.lance.branches(graph.open_pinned(entry)):
-        yield ref.name, int(graph.lance.open(graph.context.location.uri(entry.path), branch=ref.name).version)
+def _heads(graph: Graph, entry: TableEntry) -> Iterator[tuple[str, int | OpsError]]:
+    """The newest version of each Lance branch of a plain dataset, or why it cannot be read. Reads."""
+    try:
+        refs = graph.lance.branches(graph.open_pinned(entry))
+    except OpsError as error:
+        yield "main", error
+        return
+    for ref in refs:
+        try:
+            yield ref.name, head_of(graph, entry.path, ref.name)
+        except OpsError as error:
+            yield ref.name, error
+
+
+def _unread(table_key: str, branch: str, error: OpsError) -> VersionGap:
+    lacks = f"the branch cannot be read: {error}"
+    return VersionGap(table_key=table_key, branches=(branch,), version=None, lacks=lacks)
 
 
 def _pin(entry: TableEntry, branch: str | None, version: int) -> FrozenPin:

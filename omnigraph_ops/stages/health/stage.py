@@ -93,7 +93,7 @@ def health_view(report: HealthReport) -> View:
     gone = Section(
         title="Published and not all there",
         header=("Table", "Version", "Published on", "What is gone"),
-        rows=tuple(map(_gap, report.gaps or ())),
+        rows=tuple(map(_gap_cells, report.gaps or ())),
     )
     whole = "; every data, deletion and index file of their published versions is there" if report.gaps == () else ""
     return View(
@@ -102,7 +102,7 @@ def health_view(report: HealthReport) -> View:
     )
 
 
-def _gap(gap: VersionGap) -> tuple[str, ...]:
+def _gap_cells(gap: VersionGap) -> tuple[str, ...]:
     lacks = f"cannot be told: {gap.lacks}" if gap.is_unknown else gap.lacks
     return (gap.table_key, "" if gap.version is None else str(gap.version), some(gap.branches, _SHOWN), lacks)
 
