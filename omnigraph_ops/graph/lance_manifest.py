@@ -25,6 +25,7 @@ from omnigraph_ops.graph.layout import any_version_of, chain_folder, manifest_fi
 from omnigraph_ops.lance.commits import OPERATION_PROPERTY, Manifest
 from omnigraph_ops.lance.gateway import SYSTEM_PREFIX
 from omnigraph_ops.lance.messages import BYTES, MANY, NUMBER, TEXT, message_classes
+from omnigraph_ops.storage.inventory import below_folder
 from omnigraph_ops.storage.store import Storage
 
 _FOOTER = struct.Struct("<QHH4s")
@@ -218,6 +219,23 @@ def stored_indexes(raw: bytes, name: str) -> tuple[StoredIndex, ...]:
             )
             for segment in segments
         )
+
+
+def lost_indexes(storage: Storage, chain: str, version: int) -> frozenset[str]:
+    """The indexes of a version that lack a file, by name; those that lie in another place are not looked for. Reads.
+
+    Raises:
+        CorruptGraph: the manifest cannot be read.
+    """
+    manifest = read_manifest(storage, chain, version)
+    segments = [s for s in stored_indexes(manifest.content, manifest.name) if s.base is None]
+    folder = f"{chain}/_indices/"
+    there: dict[str, list[str]] = {}
+    for file in below_folder(storage, folder.rstrip("/")) if segments else ():
+        uuid, _, name = file.path.removeprefix(folder).partition("/")
+        if name and file.size and not file.is_folder:
+            there.setdefault(uuid, []).append(name)
+    return frozenset(s.name for s in segments if s.missing(there.get(s.uuid, ())))
 
 
 def index_uuids(raw: bytes, name: str) -> frozenset[str]:

@@ -107,6 +107,8 @@ class VersionGap:
     """What of it is gone, or why that cannot be told, for a person."""
     is_unknown: bool = False
     """Whether it could not be looked at."""
+    is_rebuildable: bool = False
+    """Whether only indexes lack files, of main: `optimize` builds these anew."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -7,14 +7,82 @@ from pathlib import Path
 
 import pytest
 
+from omnigraph_ops.config.settings import Settings
 from omnigraph_ops.demo import DemoSpec, write_demo_graph
-from omnigraph_ops.graph import open_graph
-from omnigraph_ops.stages.optimize.run import optimize_table, plan_optimize
+from omnigraph_ops.graph import Graph, open_graph
+from omnigraph_ops.lance.tables import described, index_facts, open_indexes
+from omnigraph_ops.models.optimize import OptimizeDecision, RewritePolicy
+from omnigraph_ops.stages.optimize.run import optimize_all, optimize_table, plan_optimize
+from tests.conftest import DemoGraph
 from tests.support.index_files import entries, repeat_entries
 from tests.support.rows import rows_of
+from tests.support.shell import Cli
 from tests.support.writers import copies, entry_of, write
 
-KEY = "node:Person"
+KEY, DOC = "node:Person", "node:Doc"
+
+
+def lose(graph: Graph, *patterns: str, empty: bool = False) -> None:
+    """Remove these files of indexes that the newest version of the table has, or empty them. Writes."""
+    used = {part.uuid for index in described(graph.open_head(entry_of(graph, DOC))) for part in index.segments}
+    folder = Path(graph.table_uri(entry_of(graph, DOC)), "_indices")
+    doomed = [path for pattern in patterns for path in folder.glob(pattern) if path.parent.name in used]
+    assert doomed
+    for path in doomed:
+        path.write_bytes(b"")
+        if not empty:
+            path.unlink()
+
+
+@pytest.mark.parametrize("empty", [False, True], ids=["gone", "empty"])
+def test_every_kind_of_index_that_covers_all_rows_and_lacks_a_file_is_built_anew(
+    demo_graph: DemoGraph, stamp: int, cli: Cli, *, empty: bool
+) -> None:
+    graph = demo_graph(stamp=stamp, loads=2, rows=20)
+    optimize_all(graph)
+    rows, indexes = rows_of(graph), index_facts(graph.open_head(entry_of(graph, DOC)))
+    lose(graph, "*/page_data.lance", "*/metadata.lance", "*/index.idx", empty=empty)
+    said = cli("health --files", graph.uri)
+    assert said.code == 1
+    assert "`omnigraph-ops optimize` builds the indexes of main anew" in " ".join(said.err.split())
+    assert "restore the graph" not in " ".join(said.err.split())
+    (plan,) = plan_optimize(graph, tables=(DOC,)).tables
+    assert {fold.why for fold in plan.folds if fold.rebuild} == {f"{index.name} lacks files" for index in indexes}
+    assert optimize_table(graph, DOC).committed
+    graph = open_graph(graph.uri)
+    assert rows_of(graph) == rows
+    anew = graph.open_head(entry_of(graph, DOC))
+    assert {(i.name, i.details, i.segments) for i in index_facts(anew)} == {(i.name, i.details, 1) for i in indexes}
+    open_indexes(anew, besides=None)
+    assert cli("health --files", graph.uri).code == 0
+    (plan,) = plan_optimize(graph, tables=(DOC,)).tables
+    assert plan.decision is OptimizeDecision.NO_OP
+
+
+def test_one_lost_index_leaves_the_others_as_they_are(demo_graph: DemoGraph) -> None:
+    graph = demo_graph(loads=2, rows=20)
+    optimize_all(graph)
+    lose(graph, "*/index.idx")
+    (plan,) = plan_optimize(graph, tables=(DOC,)).tables
+    assert [(fold.columns, fold.rebuild) for fold in plan.folds] == [(("embedding",), True)]
+
+
+def test_a_lost_index_is_reason_enough_where_only_what_is_past_a_threshold_is_done(demo_graph: DemoGraph) -> None:
+    settings = Settings(auto=True, policy=RewritePolicy.TIERED, tier_unindexed_share=0.9)
+    graph = demo_graph(settings=settings, loads=2, rows=20)
+    optimize_all(graph)
+    lose(graph, "*/index.idx")
+    assert plan_optimize(graph, tables=(DOC,)).tables[0].decision is OptimizeDecision.OPTIMIZE
+
+
+def test_a_lost_vector_index_whose_vectors_are_all_gone_waits_for_others(demo_graph: DemoGraph, stamp: int) -> None:
+    graph = demo_graph(stamp=stamp, loads=2, rows=20)
+    optimize_all(graph)
+    write(graph, DOC, lambda dataset: dataset.update({"embedding": "NULL"}))
+    lose(graph, "*/index.idx")
+    graph = open_graph(graph.uri)
+    stats = optimize_table(graph, DOC)
+    assert (stats.error, [i.column for i in stats.pending_indexes]) == (None, ["embedding"])
 
 
 @pytest.mark.slow

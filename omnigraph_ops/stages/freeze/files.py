@@ -99,6 +99,7 @@ _KINDS = {
     "index file": CutFileKind.INDEX,
     "transaction file": CutFileKind.TRANSACTION,
 }
+_OF_ROWS = {CutFileKind.DATA, CutFileKind.DELETION}
 # Called, not a decorator: threads that share a decorated function lose its statistics to each other (tenacity 9.2).
 _again = Retrying(
     retry=retry_if_exception_type(LanceFailure), stop=stop_after_attempt(3), wait=wait_fixed(0.2), reraise=True
@@ -127,6 +128,8 @@ class Gap:
     reason: str
     is_unknown: bool = False
     """Whether what it needs cannot be told."""
+    is_of_indexes: bool = False
+    """Whether all of its rows can be read."""
 
 
 def gaps(graph: Graph, pins: Sequence[FrozenPin]) -> tuple[Gap, ...]:
@@ -193,28 +196,29 @@ class _Dataset:
     def gaps(self) -> list[Gap]:
         """What its versions lack, one for each that lacks something. Reads."""
         try:
-            return [Gap(pin=pin, reason="; ".join(lacks)) for pin, lacks in self._lacks().items() if lacks]
+            return self._lacks()
         except OpsError as error:
             if len(self.pins) > 1:  # one of them hides no other
                 return [gap for pin in self.pins for gap in replace(self, pins=(pin,)).gaps()]
             return [Gap(pin=self.pins[0], reason=str(error), is_unknown=True)]
 
-    def _lacks(self) -> dict[FrozenPin, list[str]]:
+    def _lacks(self) -> list[Gap]:
         stored = {pin: stored_manifest(self.graph, pin.path, pin.branch, pin.version) for pin in self.pins}
         manifests = {pin: path for pin, path in stored.items() if path is not None}
-        found = {pin: [] if pin in manifests else ["its manifest is gone"] for pin in self.pins}
+        of_rows = {pin: "its manifest is gone" for pin in self.pins if pin not in manifests}
         if not manifests:
-            return found
+            return [Gap(pin=pin, reason=reason) for pin, reason in of_rows.items()]
         raw = {path: self.graph.storage.read(path) for path in sorted(set(manifests.values()))}
         there = replace(self, pins=tuple(manifests))
         _, needs = there._tracked_kinds(manifests, raw)
         sizes = _stored_sizes(self.graph.storage, set[str]().union(*needs.values()))
         for pin, paths in needs.items():
             if lost := sorted(path for path in paths if not sizes.get(path)):
-                found[pin].append(f"{count(len(lost), 'file')} gone or empty, {lost[0]} for one")
+                of_rows[pin] = f"{count(len(lost), 'file')} gone or empty, {lost[0]} for one"
+        found = {pin: [reason] for pin, reason in of_rows.items()}
         for pin, what in there._index_gaps(manifests, raw, self._stored_indexes(_named(raw))):
-            found[pin].append(what)
-        return found
+            found.setdefault(pin, []).append(what)
+        return [Gap(pin=p, reason="; ".join(what), is_of_indexes=p not in of_rows) for p, what in found.items()]
 
     def _refuse_other_branches(self) -> None:
         """Refuse files of a branch that was made anew under the name of a frozen one, before or meanwhile. Reads."""
@@ -243,7 +247,7 @@ class _Dataset:
     def _tracked_kinds(
         self, manifests: Mapping[FrozenPin, str], raw: Mapping[str, bytes]
     ) -> tuple[dict[str, CutFileKind], dict[FrozenPin, set[str]]]:
-        """What the pinned versions refer to as Lance lists it, and what each needs of that to be read. Reads."""
+        """What the pinned versions refer to as Lance lists it, and what the rows of each need of that. Reads."""
         kinds: dict[str, CutFileKind] = {}
         needs: dict[FrozenPin, set[str]] = {pin: set() for pin in self._read()}
         for branch in {pin.branch for pin in self.pins}:
@@ -255,7 +259,7 @@ class _Dataset:
                 if file.kind in _KINDS:
                     path = _joined(places[file.base], file.path)
                     kinds[path] = _KINDS[file.kind]
-                    if file.version in read and kinds[path] is not CutFileKind.TRANSACTION:
+                    if file.version in read and kinds[path] in _OF_ROWS:
                         needs[read[file.version]].add(path)
         for pin, needed in needs.items():
             # Only there blobs may be files of a base: nothing else is worth another open.
@@ -313,7 +317,7 @@ class _Dataset:
         for place in sorted(chains | {place for place in places if place is not None}):
             for folder in folders_in(self.graph.storage, _joined(place, "_indices")):
                 if (uuid := folder.rpartition("/")[2]) in uuids:
-                    files = [f.path for f in below_folder(self.graph.storage, folder) if not f.is_folder]
+                    files = [f.path for f in below_folder(self.graph.storage, folder) if f.size and not f.is_folder]
                     stored.setdefault(uuid, []).extend(files)
         return stored
 

@@ -146,6 +146,7 @@ def _look_for_gaps(graph: Graph, tables: Sequence[str]) -> tuple[VersionGap, ...
                 version=gap.pin.version,
                 lacks=gap.reason,
                 is_unknown=gap.is_unknown,
+                is_rebuildable=gap.is_of_indexes and "main" in published[gap.pin] and graph.lance.may_rebuild_indexes,
             )
             for gap in found
         ),

@@ -62,14 +62,19 @@ class Health(RunStage[HealthRequest, HealthReport]):
     def problem(self, report: HealthReport) -> str:
         unread = not_read([table.table_key for table in report.tables if table.error is not None])
         gaps = report.gaps or ()
-        lost = _LOST if any(not gap.is_unknown for gap in gaps) else ""
+        lost = _LOST if any(not gap.is_unknown and not gap.is_rebuildable for gap in gaps) else ""
+        rebuildable = _REBUILDABLE if any(gap.is_rebuildable for gap in gaps) else ""
         unknown = _UNKNOWN if any(gap.is_unknown for gap in gaps) else ""
-        return "; ".join(filter(None, (unread, lost, unknown)))
+        return "; ".join(filter(None, (unread, lost, rebuildable, unknown)))
 
 
 _LOST = (
     "files of published versions are gone: reads that need them fail; nothing was changed; restore the graph from a "
     "backup, or delete the branch if no other one publishes that version"
+)
+_REBUILDABLE = (
+    "files of indexes are gone: every row can be read, queries that use these indexes fail; nothing was changed; "
+    "`omnigraph-ops optimize` builds the indexes of main anew"
 )
 _UNKNOWN = "published versions could not be looked at, so files of them may be gone; run `omnigraph-ops check`"
 

@@ -61,15 +61,11 @@ def index_folds(indexes: Sequence[IndexFacts], fragments: Sequence[FragmentFacts
 
 
 def with_rebuilds(
-    folds: Sequence[IndexFold], indexes: Iterable[IndexFacts], stale: Collection[str]
+    folds: Sequence[IndexFold], indexes: Iterable[IndexFacts], why: Mapping[str, str]
 ) -> tuple[IndexFold, ...]:
-    """The folds, those of the stale ones as builds. Pure."""
-    others = [f for f in folds if f.name not in stale]
-    anew = [
-        replace(_fold(i), rebuild=True, why=f"{i.name} still has entries of updated rows")
-        for i in indexes
-        if i.name in stale
-    ]
+    """The folds, and a build of each index that is of no use as it is; `why` says of each what is wrong. Pure."""
+    others = [f for f in folds if f.name not in why]
+    anew = [replace(_fold(i), rebuild=True, why=f"{i.name} {why[i.name]}") for i in indexes if i.name in why]
     return tuple(sorted([*others, *anew], key=lambda fold: fold.name))
 
 

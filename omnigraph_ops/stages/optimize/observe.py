@@ -9,6 +9,7 @@ from dataclasses import replace
 from omnigraph_ops.coordination.pace import ceilings_of
 from omnigraph_ops.errors import CorruptGraph, OpsError
 from omnigraph_ops.graph.graph import Graph, spec_of
+from omnigraph_ops.graph.lance_manifest import lost_indexes
 from omnigraph_ops.graph.layout import chain_folder
 from omnigraph_ops.graph.schema import TableSpec
 from omnigraph_ops.graph.stamp import certifying_engine, text_indexes
@@ -106,6 +107,8 @@ def observe_table(graph: Graph, entry: TableEntry, policy: OptimizePolicy) -> Ta
     if graph.settings.defer_index_remap:
         refuse_deferral(head, entry.table_key)
     facts = table_facts(head, policy.target_rows, policy.exclude, policy.cut)
+    lost = _lost(graph, entry, facts)
+    facts = replace(facts, indexes=tuple(replace(i, covered=_NONE) if i.name in lost else i for i in facts.indexes))
     missing = missing_indexes(spec, facts)
     return TableObservation(
         spec=spec,
@@ -119,7 +122,17 @@ def observe_table(graph: Graph, entry: TableEntry, policy: OptimizePolicy) -> Ta
         vectors=vector_facts(head) if policy.retrain_vectors else (),
         dead=with_dead_entries(head, facts, limited_kinds(texts=graph.format.limits_text_search)),
         stale=stale_indexes(head, facts) if graph.format.leaves_stale_entries else frozenset(),
+        lost=lost,
     )
+
+
+_NONE = frozenset[int]()
+
+
+def _lost(graph: Graph, entry: TableEntry, facts: TableFacts) -> frozenset[str]:
+    """The indexes that lack files, where they may be built anew: the manifest and one listing. Reads."""
+    wanted = facts.rows and facts.indexes and graph.lance.may_rebuild_indexes
+    return lost_indexes(graph.storage, entry.path, facts.version) if wanted else frozenset()
 
 
 def _column_bytes(head: Dataset, missing: Sequence[IndexBuild]) -> dict[str, int]:

@@ -70,6 +70,8 @@ class TableObservation:
     """Vector indexes, looked at only where they may be trained anew."""
     stale: frozenset[str] = frozenset()
     """Indexes with entries of updated rows that no fold takes out."""
+    lost: frozenset[str] = frozenset()
+    """Indexes that lack files; in `facts` they cover nothing."""
     dead: DeadEntries = field(default_factory=DeadEntries)
     """Indexes with entries of rows that are gone, hidden from queries or not, of the kinds where that matters."""
 
@@ -184,9 +186,11 @@ def _index_work(
     builds, pending = index_builds(seen, facts)
     foreign = foreign_texts(facts, seen.texts)
     shown = shown_dead_entries(facts, seen.dead.found)
-    pressing = builds or foreign or seen.stale or shown or unhidden
+    pressing = builds or foreign or seen.stale or seen.lost or shown or unhidden
     waiting = None if pressing else waiting_indexes(seen.spec, facts, policy)
-    folds = with_rebuilds(() if waiting else index_folds(facts.indexes, facts.fragments), facts.indexes, seen.stale)
+    folds = () if waiting else index_folds(facts.indexes, facts.fragments)
+    why = dict.fromkeys(seen.stale, "still has entries of updated rows") | dict.fromkeys(seen.lost, "lacks files")
+    folds = with_rebuilds(folds, facts.indexes, why)
     folds = with_purges(folds, facts.indexes, shown, unhidden)
     work = IndexWork(folds=with_retrains(folds, seen.vectors), builds=builds, pending=pending)
     return with_texts(work, facts, seen.texts), waiting

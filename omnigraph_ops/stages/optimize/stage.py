@@ -207,7 +207,9 @@ def _done(table: TableStats) -> str:
         times = f" ({table.write_amplification:g}x)" if table.write_amplification is not None else ""
         waits = ", rewrite waits for the next budget" if table.rewrite_deferred else ""
         waits += f"; the rest is left ({_SKIP_TEXT[table.skipped]})" if table.skipped is not None else ""
-        return f"frags {table.fragments_removed} → {table.fragments_added} ✓{wrote}{times}{waits}"
+        rewrote = table.fragments_removed or table.fragments_added
+        done = f"frags {table.fragments_removed} → {table.fragments_added}" if rewrote else "indexes"
+        return f"{done} ✓{wrote}{times}{waits}"
     return "no-op"
 
 

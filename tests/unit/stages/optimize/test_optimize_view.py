@@ -96,7 +96,7 @@ def test_optimize_says_what_it_wrote_and_for_how_much_that_was_loaded() -> None:
     view = report_view(OptimizeReport.of("/g", tables))
     assert [row[1] for row in view.sections[0].rows] == [
         "frags 2 → 1 ✓, wrote 3.0 KiB (3x)",
-        "frags 0 → 0 ✓, wrote 1.0 KiB, rewrite waits for the next budget",
+        "indexes ✓, wrote 1.0 KiB, rewrite waits for the next budget",
         "skipped (no room in this run's budget — planned again next time)",
     ]
     assert dict(view.facts)["In all"] == (
