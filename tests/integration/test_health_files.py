@@ -11,7 +11,7 @@ import pyarrow as pa
 import pytest
 
 from omnigraph_ops.graph import Graph, open_graph
-from omnigraph_ops.graph.layout import version_path
+from omnigraph_ops.graph.layout import COMMITS_DIR, version_path
 from omnigraph_ops.graph.publish import publish, table_update
 from omnigraph_ops.graph.state import TableEntry
 from omnigraph_ops.models.health import VersionGap
@@ -213,3 +213,19 @@ def test_a_branch_of_a_plain_dataset_that_cannot_be_opened_hides_no_other(tmp_pa
     (gap,) = gaps_of(open_graph(str(tmp_path)))
     assert (gap.branches, gap.version) == (("lost",), None)
     assert "the branch cannot be read: " in gap.lacks
+
+
+def test_the_commits_of_a_graph_that_has_them_in_datasets_of_their_own(demo_graph: DemoGraph) -> None:
+    graph = demo_graph(stamp=3, **SMALL, written_branches=1)
+    oldest = graph.lance.open(graph.context.location.uri(COMMITS_DIR)).get_fragments()[0].data_files()[0].path
+    Path(graph.uri, COMMITS_DIR, "data", oldest).unlink()
+    found = {gap.branches: (gap.table_key, gap.is_rebuildable) for gap in gaps_of(graph)}
+    assert found == {("main",): ("_graph_commits", False), (graph.branches()[0],): ("_graph_commits", False)}
+    assert gaps_of(graph, PERSON) == ()
+
+
+def test_main_of_a_plain_dataset_is_named_once(tmp_path: Path) -> None:
+    lance.write_dataset(pa.table({"a": [1]}), str(tmp_path / "a.lance"))
+    one_of(tmp_path / "a.lance", "data/*.lance").unlink()
+    (gap,) = gaps_of(open_graph(str(tmp_path)))
+    assert gap.branches == ("main",)

@@ -164,27 +164,40 @@ def _published(graph: Graph, tables: Sequence[str]) -> tuple[dict[FrozenPin, lis
             unread.append(_unread(MANIFEST_DIR, publisher, error))
             continue
         for entry in (e for e in entries if not tables or e.table_key in tables):
-            found.setdefault(_pin(entry, entry.branch, entry.version), []).append(publisher)
-            for name, head in () if graph.format.publishes else _heads(graph, entry):
-                if isinstance(head, OpsError):
-                    unread.append(_unread(entry.table_key, name, head))
-                else:
-                    found.setdefault(_pin(entry, name, head), []).append(name)
+            found.setdefault(_pin(entry.table_key, entry.path, entry.branch, entry.version), []).append(publisher)
+    for key, path in _of_heads(graph, found, tables):
+        for name, head in _heads(graph, path):
+            publisher = name or "main"
+            if isinstance(head, OpsError):
+                unread.append(_unread(key, publisher, head))
+            elif publisher not in (publishers := found.setdefault(_pin(key, path, name, head), [])):
+                publishers.append(publisher)
     return found, unread
 
 
-def _heads(graph: Graph, entry: TableEntry) -> Iterator[tuple[str, int | OpsError]]:
-    """The newest version of each Lance branch of a plain dataset, or why it cannot be read. Reads."""
+def _of_heads(graph: Graph, found: Iterable[FrozenPin], tables: Sequence[str]) -> list[tuple[str, str]]:
+    """The datasets whose readers take the newest version of each Lance branch, by key with their path. Reads."""
+    if not graph.format.publishes:
+        return sorted({(pin.table_key, pin.path) for pin in found})
+    # Whoever reads the state of a graph has read its manifest.
+    return [] if tables else [(k, p) for k, p in graph.format.internal_tables(graph.context) if p != MANIFEST_DIR]
+
+
+def _heads(graph: Graph, path: str) -> Iterator[tuple[str | None, int | OpsError]]:
+    """The newest version of a dataset and of each of its Lance branches, or why it cannot be read. Reads."""
+    live = graph.branches() if graph.format.publishes else None
     try:
-        refs = graph.lance.branches(graph.open_pinned(entry))
+        main = graph.lance.open(graph.context.location.uri(path))
+        names = [ref.name for ref in graph.lance.branches(main) if live is None or ref.name in live]
+        yield None, int(main.version)
     except OpsError as error:
-        yield "main", error
+        yield None, error
         return
-    for ref in refs:
+    for name in names:
         try:
-            yield ref.name, head_of(graph, entry.path, ref.name)
+            yield name, head_of(graph, path, name)
         except OpsError as error:
-            yield ref.name, error
+            yield name, error
 
 
 def _unread(table_key: str, branch: str, error: OpsError) -> VersionGap:
@@ -192,8 +205,7 @@ def _unread(table_key: str, branch: str, error: OpsError) -> VersionGap:
     return VersionGap(table_key=table_key, branches=(branch,), version=None, lacks=lacks)
 
 
-def _pin(entry: TableEntry, branch: str | None, version: int) -> FrozenPin:
-    key, path = entry.table_key, entry.path
+def _pin(key: str, path: str, branch: str | None, version: int) -> FrozenPin:
     return FrozenPin(role=PinRole.TABLE, table_key=key, path=path, branch=branch, version=version, tag="")
 
 
