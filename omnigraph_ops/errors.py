@@ -37,6 +37,8 @@ class OpsError(Exception):
     """Base of all errors raised on purpose; the message is written for a person."""
 
     exit_code = 1
+    retryable = False
+    """Whether the same work may succeed later without anybody's help."""
 
 
 class UsageError(OpsError):
@@ -122,6 +124,8 @@ class ApprovalMissing(OperatorNeeded):
 class TransientError(OpsError):
     """The same call may succeed later; nothing of ours was left behind."""
 
+    retryable = True
+
 
 class LeaseHeld(TransientError):
     """Another maintenance run holds the committer lease."""
@@ -133,6 +137,8 @@ class PublishConflict(TransientError):
 
 class StorageError(OpsError):
     """The object store refused or failed."""
+
+    retryable = True
 
 
 class OutcomeUnknown(OpsError):

@@ -15,7 +15,7 @@ from collections.abc import Sequence
 from pyspark.sql import SparkSession
 
 from omnigraph_ops import serde
-from omnigraph_ops.errors import OpsError, StorageError, TransientError
+from omnigraph_ops.errors import OpsError
 from omnigraph_ops.models.runs import SubmitOutcome
 from omnigraph_ops.spark.backup_jobs import COPY, RESTORE, VERIFY
 from omnigraph_ops.spark.evidence_job import EVIDENCE
@@ -40,8 +40,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         value = job.run(spark, arguments)
     except OpsError as error:
         print(f"Error: {error}", file=sys.stderr, flush=True)
-        retryable = isinstance(error, (TransientError, StorageError))
-        write_outcome(arguments.result_uri, SubmitOutcome(error=str(error), retryable=retryable))
+        write_outcome(arguments.result_uri, SubmitOutcome(error=str(error), retryable=error.retryable))
         return error.exit_code
     finally:
         spark.stop()

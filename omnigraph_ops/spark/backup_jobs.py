@@ -14,7 +14,7 @@ from functools import partial
 from pyspark import SparkContext
 from pyspark.sql import SparkSession
 
-from omnigraph_ops.errors import CorruptGraph, OpsError, StorageError, TransientError
+from omnigraph_ops.errors import CorruptGraph, OpsError, StorageError
 from omnigraph_ops.graph import open_graph
 from omnigraph_ops.models.backup import (
     BackedFile,
@@ -169,10 +169,9 @@ def restore_on_worker(
     try:
         _restorer(restoring, destination, rate)(files, _found(destination, files) if attempt() else present)
     except OpsError as error:
-        final = not isinstance(error, (StorageError, TransientError))
-        if not final and attempt() + 1 < restoring.tries:
+        if error.retryable and attempt() + 1 < restoring.tries:
             raise
-        return SubmitOutcome(error=str(error), retryable=not final)
+        return SubmitOutcome(error=str(error), retryable=error.retryable)
     return None
 
 

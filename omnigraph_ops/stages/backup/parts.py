@@ -16,7 +16,7 @@ from dataclasses import dataclass, field, replace
 from typing import TypeVar
 
 from omnigraph_ops.coordination.state import Records
-from omnigraph_ops.errors import CorruptGraph, OpsError, StorageError, TransientError
+from omnigraph_ops.errors import CorruptGraph, OpsError, StorageError
 from omnigraph_ops.graph.layout import new_ulid
 from omnigraph_ops.models.backup import (
     CopyDone,
@@ -297,8 +297,7 @@ def joined(one: CopyDone, other: CopyDone) -> CopyDone:
 def failed_part(error: OpsError) -> CopyDone:
     """The outcome of a part that failed for good. Pure."""
     none = Tally(files=0, bytes=0)
-    retryable = isinstance(error, (TransientError, StorageError))
-    return CopyDone(copied=none, linked=none, kept=none, error=str(error), retryable=retryable)
+    return CopyDone(copied=none, linked=none, kept=none, error=str(error), retryable=error.retryable)
 
 
 def _sum(one: Tally, other: Tally) -> Tally:

@@ -18,7 +18,7 @@ from omnigraph_airflow.task_run import NO_FAILURES, airflow_errors, failures_of,
 from omnigraph_ops import serde
 from omnigraph_ops.coordination import sealed
 from omnigraph_ops.coordination.state import CONSENTS_DIR
-from omnigraph_ops.errors import ApprovalMissing, GraphFrozen, InvalidInput, StorageError, TransientError, did_you_mean
+from omnigraph_ops.errors import ApprovalMissing, GraphFrozen, InvalidInput, OpsError, did_you_mean
 from omnigraph_ops.graph.layout import now_us
 from omnigraph_ops.models.optimize import SkipReason, TableStats
 from omnigraph_ops.parallel import in_parallel
@@ -207,7 +207,7 @@ class LotOperator(OmnigraphOperator):
     def run_stage(self, graph: Graph, context: Context) -> list[Any]:
         done: dict[str, Any] = {}
         failed = self._round(graph, self.lot, context, done)
-        again = [key for key, error in failed.items() if isinstance(error, (TransientError, StorageError))]
+        again = [key for key, error in failed.items() if isinstance(error, OpsError) and error.retryable]
         if again and len(self.lot) > 1:
             self.log.info("Once more, these may succeed now: %s", ", ".join(again))
             failed = {key: error for key, error in failed.items() if key not in again}
