@@ -16,7 +16,7 @@ from omnigraph_ops.graph.layout import MANIFEST_DIR, is_schema_apply_lock, versi
 from omnigraph_ops.graph.schema import Catalog, TableSpec, staging_files
 from omnigraph_ops.graph.stamp import GraphContext, StampFormat
 from omnigraph_ops.graph.state import BranchState, TableEntry
-from omnigraph_ops.lance.gateway import BranchRef, Dataset, LanceGateway, lance_errors
+from omnigraph_ops.lance.gateway import BranchRef, Dataset, LanceFailure, LanceGateway, lance_errors
 from omnigraph_ops.storage.inventory import Levels, Stored, upper_levels, walk
 from omnigraph_ops.storage.location import is_table_path
 from omnigraph_ops.storage.store import Storage
@@ -144,8 +144,12 @@ class Graph:
 
     def decode(self, manifest: Dataset, branch: str | None, *, tables: Collection[str] | None = None) -> BranchState:
         """The state in an open graph manifest, of all tables or of some keys; raises `CorruptGraph`. Reads."""
-        with lance_errors(f"read the graph manifest of {self.uri}"):
-            rows = self.context.manifest_rows.of(manifest, branch)
+        try:
+            with lance_errors(f"read the graph manifest of {self.uri}"):
+                rows = self.context.manifest_rows.of(manifest, branch)
+        except LanceFailure as error:
+            why = "if it stays like that, files of the graph are damaged or gone: restore it from a backup"
+            raise type(error)(f"{error}; {why}") from error
         if tables is not None:
             return self.format.decode(self.context, self.format.about(rows, tables), branch, manifest.version)
         # Of thousands of tables it takes long, and whoever works on one after the other asks for each of them.

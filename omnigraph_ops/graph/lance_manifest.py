@@ -12,7 +12,7 @@ from __future__ import annotations
 import contextlib
 import struct
 import uuid
-from collections.abc import Collection, Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -25,7 +25,7 @@ from omnigraph_ops.graph.layout import any_version_of, chain_folder, manifest_fi
 from omnigraph_ops.lance.commits import OPERATION_PROPERTY, Manifest
 from omnigraph_ops.lance.gateway import SYSTEM_PREFIX
 from omnigraph_ops.lance.messages import BYTES, MANY, NUMBER, TEXT, message_classes
-from omnigraph_ops.storage.inventory import below_folder
+from omnigraph_ops.storage.inventory import sizes_below
 from omnigraph_ops.storage.store import Storage
 
 _FOOTER = struct.Struct("<QHH4s")
@@ -55,7 +55,7 @@ _MESSAGES: dict[str, dict[str, tuple[Any, ...]]] = {
         "files": (10, "IndexFile", MANY),
     },
     "UUID": {"uuid": (1, BYTES)},
-    "IndexFile": {"path": (1, TEXT)},
+    "IndexFile": {"path": (1, TEXT), "size_bytes": (2, NUMBER)},
     "Transaction": {
         "read_version": (1, NUMBER),
         "uuid": (2, BYTES),
@@ -190,17 +190,17 @@ class StoredIndex:
     uuid: str
     """As its folder is called."""
     name: str
-    files: frozenset[str]
-    """What it consists of, below its folder; empty where Lance did not record that."""
+    files: frozenset[tuple[str, int]]
+    """What it consists of, below its folder, with sizes; empty where Lance did not record that."""
     covers_rows: bool
     """One that covers none may have no file."""
     base: str | None = None
     """The recorded root below which it lies; None for the chain of the manifest."""
 
-    def missing(self, stored: Collection[str]) -> frozenset[str]:
-        """What of it is not among these files of its folder. Pure."""
-        if self.files or stored or not self.covers_rows or self.name.startswith(SYSTEM_PREFIX):
-            return self.files.difference(stored)
+    def missing(self, stored: Mapping[str, int]) -> frozenset[str]:
+        """What of it is not, or not whole, among these files of its folder, given with their sizes. Pure."""
+        if self.files or any(stored.values()) or not self.covers_rows or self.name.startswith(SYSTEM_PREFIX):
+            return frozenset(path for path, size in self.files if stored.get(path, 0) < max(size, 1))
         return frozenset({"all of its files"})
 
 
@@ -213,7 +213,7 @@ def stored_indexes(raw: bytes, name: str) -> tuple[StoredIndex, ...]:
             StoredIndex(
                 uuid=str(uuid.UUID(bytes=segment.uuid.uuid)),
                 name=segment.name,
-                files=frozenset(file.path for file in segment.files),
+                files=frozenset((file.path, file.size_bytes) for file in segment.files),
                 covers_rows=len(segment.fragment_bitmap) > _EMPTY_BITMAP,
                 base=bases.get(segment.base_id) if segment.HasField("base_id") else None,
             )
@@ -229,13 +229,7 @@ def lost_indexes(storage: Storage, chain: str, version: int) -> frozenset[str]:
     """
     manifest = read_manifest(storage, chain, version)
     segments = [s for s in stored_indexes(manifest.content, manifest.name) if s.base is None]
-    folder = f"{chain}/_indices/"
-    there: dict[str, list[str]] = {}
-    for file in below_folder(storage, folder.rstrip("/")) if segments else ():
-        uuid, _, name = file.path.removeprefix(folder).partition("/")
-        if name and file.size and not file.is_folder:
-            there.setdefault(uuid, []).append(name)
-    return frozenset(s.name for s in segments if s.missing(there.get(s.uuid, ())))
+    return frozenset(s.name for s in segments if s.missing(sizes_below(storage, f"{chain}/_indices/{s.uuid}")))
 
 
 def index_uuids(raw: bytes, name: str) -> frozenset[str]:

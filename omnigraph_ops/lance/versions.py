@@ -70,6 +70,34 @@ def files_of_versions(dataset: Dataset, versions: Collection[int]) -> frozenset[
     return frozenset(found)
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NeededFile:
+    """A file without which rows of a version cannot be read."""
+
+    base: str | None
+    """The recorded root that it is below; None for the folder of the chain itself."""
+    path: str
+    size: int
+    """In bytes; 1 where Lance recorded none."""
+
+
+def needed_files(dataset: Dataset) -> tuple[NeededFile, ...]:
+    """The data and deletion files of the version that is open; no side files of blobs. Reads metadata."""
+    with lance_errors(f"inspect the fragments of {dataset.uri}"):
+        bases = dataset.base_paths()
+        roots: dict[int | None, str] = {number: str(base.path) for number, base in bases.items()}
+        found = []
+        for fragment in (f.metadata for f in dataset.get_fragments()):
+            for file in fragment.files:
+                is_plain = file.base_id is not None and not bases[file.base_id].is_dataset_root
+                path = str(file.path) if is_plain else f"data/{file.path}"
+                size = max(file.file_size_bytes or 0, 1)
+                found.append(NeededFile(base=roots.get(file.base_id), path=path, size=size))
+            if (deleted := fragment.deletion_file) is not None:
+                found.append(NeededFile(base=roots.get(deleted.base_id), path=deleted.path(fragment.id), size=1))
+    return tuple(found)
+
+
 _EXTERNAL = 3
 """The kind of a blob that is a file of its own somewhere, in its description."""
 

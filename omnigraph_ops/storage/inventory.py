@@ -11,7 +11,7 @@ import functools
 import os
 import posixpath
 import stat
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from datetime import datetime
@@ -81,6 +81,20 @@ def below_folder(storage: Storage, folder: str) -> Iterator[Stored]:
         found, folders = _scan(storage, pending.pop())
         yield from found
         pending += folders
+
+
+def sizes_below(storage: Storage, folder: str) -> dict[str, int]:
+    """The regular files below one folder with their sizes, by their paths in it; empty when it is absent. Reads."""
+    files = (f for f in below_folder(storage, folder) if not f.is_folder and not f.is_special)
+    return {file.path.removeprefix(f"{folder}/"): file.size for file in files}
+
+
+def stored_sizes(storage: Storage, paths: Collection[str]) -> dict[str, int]:
+    """The sizes of all regular files in the folders of these, by listing the folders. Reads."""
+    folders = sorted({path.rpartition("/")[0] for path in paths})
+    with ThreadPoolExecutor(max_workers=WORKERS) as pool:
+        found = pool.map(lambda folder: files_in(storage, folder), folders)
+        return {file.path: file.size for files in found for file in files if not file.is_special}
 
 
 def files_in(storage: Storage, folder: str) -> tuple[Stored, ...]:

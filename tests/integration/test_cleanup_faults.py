@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +19,7 @@ from omnigraph_ops.models.cleanup import CleanupReport, CleanupStats, RetentionP
 from omnigraph_ops.stages.cleanup import apply
 from omnigraph_ops.stages.cleanup.plan import plan_cleanup
 from omnigraph_ops.stages.cleanup.view import report_view
+from omnigraph_ops.stages.optimize.run import optimize_all
 from tests.conftest import DemoGraph
 from tests.support.rows import rows_everywhere
 from tests.support.shell import runner
@@ -149,3 +151,46 @@ def test_deletes_that_the_store_refuses_in_silence_are_a_failure(
     assert outcome.code == 1
     assert all("may this account delete objects?" in t["error"] for t in outcome.json["tables"])
     assert versions(graph, PERSON) == before
+
+
+@pytest.mark.parametrize("left", [None, 0, 50], ids=["gone", "empty", "short"])
+def test_the_last_version_that_has_the_rows_stays(
+    demo_graph: DemoGraph, stamp: int, left: int | None, capsys: pytest.CaptureFixture[str]
+) -> None:
+    graph, cli = demo_graph(stamp=stamp, **SMALL), runner(capsys)
+    before = entry_of(graph, PERSON)
+    rows = graph.open_head(before).to_table()
+    optimize_all(graph)
+    plan = plan_cleanup(graph, RetentionPolicy(keep_versions=1))
+    (fragment,) = graph.open_head(entry_of(graph, PERSON)).get_fragments()
+    file = Path(graph.table_uri(before), "data", fragment.data_files()[0].path)
+    file.unlink() if left is None else os.truncate(file, left)
+
+    assert "lacks" in next(t.error or "" for t in apply.cleanup_all(graph, plan).tables if t.table_key == PERSON)
+    outcome = cli("cleanup --keep 1 --confirm --json", graph.uri)
+    assert outcome.code == 1
+    by_key = {t["table_key"]: t for t in outcome.json["tables"]}
+    assert f"which lacks {before.path}/data/{file.name}, and an older version" in by_key[PERSON]["error"]
+    assert (by_key[KNOWS]["error"], by_key[KNOWS]["already_gone"]) == (None, 0)
+    assert graph.lance.open(graph.table_uri(before), version=before.version).to_table() == rows
+
+
+def test_what_a_lazy_branch_lacks_keeps_older_versions_too(demo_graph: DemoGraph, stamp: int) -> None:
+    graph = demo_graph(stamp=stamp, **SMALL, lazy_branches=1)
+    pinned = entry_of(graph, PERSON, "lazy-1")
+    optimize_all(graph)
+    lost = f"data/{graph.open_pinned(pinned).get_fragments()[0].data_files()[0].path}"
+    Path(graph.table_uri(pinned), lost).unlink()
+    row = next(t for t in plan_cleanup(graph, RetentionPolicy(keep_versions=1)).tables if t.table_key == PERSON)
+    assert f"branch 'lazy-1' pins version {pinned.version}, which lacks {pinned.path}/{lost}" in (row.refused or "")
+
+
+def test_a_data_file_behind_a_link_is_there(demo_graph: DemoGraph, tmp_path: Path) -> None:
+    graph = demo_graph(**SMALL)
+    optimize_all(graph)
+    (fragment,) = graph.open_head(entry_of(graph, PERSON)).get_fragments()
+    file = Path(graph.table_uri(entry_of(graph, PERSON)), "data", fragment.data_files()[0].path)
+    file.rename(tmp_path / "elsewhere")
+    file.symlink_to(tmp_path / "elsewhere")
+    plan = plan_cleanup(graph, RetentionPolicy(keep_versions=1))
+    assert [t.refused for t in plan.tables] == [None, None]

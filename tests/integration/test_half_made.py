@@ -157,6 +157,15 @@ def test_a_lineage_that_cannot_be_read_needs_a_person(graph: Graph) -> None:
 
 
 @pytest.mark.parametrize("stamp", [3])
+def test_rows_of_a_lineage_that_cannot_be_read_need_a_person(graph: Graph) -> None:
+    for file in Path(graph.uri, COMMITS_DIR, "data").iterdir():
+        file.write_bytes(b"damaged" * file.stat().st_size)
+    found = check(graph)
+    assert found.status is CheckStatus.NEEDS_PERSON
+    assert COMMITS_DIR in found.damaged[0]
+
+
+@pytest.mark.parametrize("stamp", [3])
 def test_the_time_of_a_branch_is_that_of_its_files(graph: Graph) -> None:
     _made_by_half(graph)
     old = time.time() - 3600

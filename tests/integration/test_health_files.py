@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 from contextlib import AbstractContextManager
 from pathlib import Path
@@ -66,7 +67,7 @@ def test_a_file_that_a_branch_alone_reads(demo_graph: DemoGraph, stamp: int, cli
     lost.unlink()
     (gap,) = gaps_of(graph)
     assert (gap.table_key, gap.branches, gap.version) == (entry.table_key, (branch,), entry.version)
-    assert gap.lacks == f"1 file gone or empty, {lost.relative_to(graph.uri)} for one"
+    assert gap.lacks == f"1 file gone or cut short, {lost.relative_to(graph.uri)} for one"
     shown = cli("health --files", graph.uri)
     assert shown.code == 1
     assert lost.name in shown.out
@@ -88,7 +89,7 @@ def test_a_file_that_main_and_branches_read(demo_graph: DemoGraph, stamp: int) -
 @pytest.mark.parametrize(
     ("pattern", "lacks"),
     [
-        ("_deletions/*", "1 file gone or empty, "),
+        ("_deletions/*", "1 file gone or cut short, "),
         ("_versions/*.manifest", "its manifest is gone"),
         ("_indices/*/*", "the index "),
     ],
@@ -174,9 +175,10 @@ def test_what_is_published_meanwhile_hides_no_loss(demo_graph: DemoGraph, monkey
     assert lost.name in gap.lacks
 
 
-def test_an_empty_file_is_one(demo_graph: DemoGraph) -> None:
+@pytest.mark.parametrize("left", [0, 100])
+def test_a_file_that_was_cut_short_is_one(demo_graph: DemoGraph, left: int) -> None:
     graph = demo_graph(**SMALL)
-    one_of(Path(graph.table_uri(entry_of(graph, PERSON))), "data/*.lance").write_bytes(b"")
+    os.truncate(one_of(Path(graph.table_uri(entry_of(graph, PERSON))), "data/*.lance"), left)
     assert [gap.table_key for gap in gaps_of(graph)] == [PERSON]
 
 

@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import shutil
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from omnigraph_ops.config.settings import Settings
 from omnigraph_ops.demo import DemoSpec, write_demo_graph
 from omnigraph_ops.graph import Graph, open_graph
+from omnigraph_ops.lance.gateway import Dataset, LanceGateway
 from omnigraph_ops.lance.tables import described, index_facts, open_indexes
 from omnigraph_ops.models.optimize import OptimizeDecision, RewritePolicy
+from omnigraph_ops.stages.optimize.observe import observe_table, policy_of
 from omnigraph_ops.stages.optimize.run import optimize_all, optimize_table, plan_optimize
 from tests.conftest import DemoGraph
 from tests.support.index_files import entries, repeat_entries
@@ -22,26 +25,29 @@ from tests.support.writers import copies, entry_of, write
 KEY, DOC = "node:Person", "node:Doc"
 
 
-def lose(graph: Graph, *patterns: str, empty: bool = False) -> None:
-    """Remove these files of indexes that the newest version of the table has, or empty them. Writes."""
+def lose(graph: Graph, *patterns: str, left: str = "nothing") -> None:
+    """Remove these files of indexes that the newest version of the table has, or cut them short. Writes."""
     used = {part.uuid for index in described(graph.open_head(entry_of(graph, DOC))) for part in index.segments}
     folder = Path(graph.table_uri(entry_of(graph, DOC)), "_indices")
     doomed = [path for pattern in patterns for path in folder.glob(pattern) if path.parent.name in used]
     assert doomed
     for path in doomed:
-        path.write_bytes(b"")
-        if not empty:
-            path.unlink()
+        half = path.read_bytes()[: path.stat().st_size // 2]
+        path.unlink()
+        if left == "link":
+            path.symlink_to("nowhere")
+        elif left != "nothing":
+            path.write_bytes(half if left == "half" else b"")
 
 
-@pytest.mark.parametrize("empty", [False, True], ids=["gone", "empty"])
+@pytest.mark.parametrize("left", ["nothing", "empty", "half", "link"])
 def test_every_kind_of_index_that_covers_all_rows_and_lacks_a_file_is_built_anew(
-    demo_graph: DemoGraph, stamp: int, cli: Cli, *, empty: bool
+    demo_graph: DemoGraph, stamp: int, cli: Cli, left: str
 ) -> None:
     graph = demo_graph(stamp=stamp, loads=2, rows=20)
     optimize_all(graph)
     rows, indexes = rows_of(graph), index_facts(graph.open_head(entry_of(graph, DOC)))
-    lose(graph, "*/page_data.lance", "*/metadata.lance", "*/index.idx", empty=empty)
+    lose(graph, "*/page_data.lance", "*/metadata.lance", "*/index.idx", left=left)
     said = cli("health --files", graph.uri)
     assert said.code == 1
     assert "`omnigraph-ops optimize` builds the indexes of main anew" in " ".join(said.err.split())
@@ -57,6 +63,38 @@ def test_every_kind_of_index_that_covers_all_rows_and_lacks_a_file_is_built_anew
     assert cli("health --files", graph.uri).code == 0
     (plan,) = plan_optimize(graph, tables=(DOC,)).tables
     assert plan.decision is OptimizeDecision.NO_OP
+
+
+def test_the_folder_of_an_index_that_nothing_uses_any_more_is_not_looked_into(demo_graph: DemoGraph) -> None:
+    graph = demo_graph(loads=2, rows=20)
+    optimize_all(graph)
+    folder = Path(graph.table_uri(entry_of(graph, DOC)), "_indices")
+    used = {part.uuid for index in described(graph.open_head(entry_of(graph, DOC))) for part in index.segments}
+    for unused in (path for path in folder.iterdir() if path.name not in used):
+        shutil.rmtree(unused)
+        unused.write_text("a file is in its place")
+    (plan,) = plan_optimize(graph, tables=(DOC,)).tables
+    assert (plan.decision, plan.error) == (OptimizeDecision.NO_OP, None)
+
+
+def test_what_was_replaced_while_somebody_looked_is_not_lost(
+    demo_graph: DemoGraph, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    graph = demo_graph(loads=2, rows=20)
+    optimize_all(graph)
+    real, other = LanceGateway.open, open_graph(graph.uri)
+    lose(graph, "*/index.idx")
+
+    def moved(gateway: LanceGateway, uri: str, **options: Any) -> Dataset:
+        found = real(gateway, uri, **options)
+        if uri == graph.table_uri(entry) and gateway is graph.lance:
+            write(other, DOC, lambda dataset: dataset.update_config({"look": "again"}))
+        return found
+
+    entry = entry_of(graph, DOC)
+    policy = policy_of(graph)
+    monkeypatch.setattr(LanceGateway, "open", moved)
+    assert observe_table(graph, entry, policy).lost == frozenset()
 
 
 def test_one_lost_index_leaves_the_others_as_they_are(demo_graph: DemoGraph) -> None:

@@ -244,7 +244,7 @@ class _Attempt:
         before = self.claim.before
         started_at = before.started_at if before is not None else self.began
         write_start(self.destination, self._start(started_at))
-        files = self._of_cut(lambda: cut_files(self.graph, self.freeze))
+        files = self._of_cut(lambda: cut_files(self.graph, self.freeze, self.progress))
         done = self._of_cut(lambda: self._copy(files))
         record = self._of_cut(lambda: self._record(done, started_at))
         self._prove(record)

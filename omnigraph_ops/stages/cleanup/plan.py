@@ -11,12 +11,12 @@ from omnigraph_ops.coordination.guards import look_again, refuse_lasting
 from omnigraph_ops.coordination.holds import GraphView, look
 from omnigraph_ops.coordination.sealed import expiry, seal
 from omnigraph_ops.coordination.store_check import refuse_wrong_clock_unwritten
-from omnigraph_ops.errors import OpsError
+from omnigraph_ops.errors import OpsError, StorageError
 from omnigraph_ops.graph.graph import Graph, select_entries
 from omnigraph_ops.graph.layout import branch_reference, is_schema_apply_lock, now_us
 from omnigraph_ops.graph.state import TableEntry
 from omnigraph_ops.lance.gateway import BranchRef, Dataset
-from omnigraph_ops.lance.versions import FileToGo, existing_versions, files_of_branch, freed_with_forks
+from omnigraph_ops.lance.versions import FileToGo, existing_versions, files_of_branch, freed_with_forks, needed_files
 from omnigraph_ops.models.cleanup import (
     SHORTEST_AGE_SECONDS,
     CleanupPlan,
@@ -34,6 +34,7 @@ from omnigraph_ops.stages.cleanup.policy import (
     removable,
     spelling_problem,
 )
+from omnigraph_ops.storage.inventory import stored_sizes
 
 
 def find_orphaned_forks(graph: Graph, entries: Iterable[TableEntry], view: GraphView) -> tuple[OrphanedFork, ...]:
@@ -267,21 +268,44 @@ def refusal(
             f"uncovered HEAD drift: manifest version {entry.version}, Lance HEAD {head.version}; "
             "`omnigraph-ops check` says what settles it"
         )
-    unopenable = _unopenable_pin(graph, entry, view)
-    if unopenable is not None:
-        return unopenable
+    lost = _lost_pin(graph, entry, view)
+    if lost is not None:
+        return lost
     if entry.path in clones:
         return clones[entry.path]
     forks = [b.name for b in graph.lance.branches(head) if b.name not in ignoring]
     return spelling_problem(head, forks, graph.table_uri(entry))
 
 
-def _unopenable_pin(graph: Graph, entry: TableEntry, view: GraphView) -> str | None:
-    for state in view.branches:
-        for other in state.entries:
-            if other.path == entry.path and other.branch is None:
-                try:
-                    graph.open_pinned(other)
-                except OpsError as error:
-                    return f"branch {state.branch!r} pins version {other.version}, which cannot be opened: {error}"
-    return None
+def _lost_pin(graph: Graph, entry: TableEntry, view: GraphView) -> str | None:
+    """Which published version of the main chain lacks rows: an older one may be the last to have them. Reads."""
+    pinned = {e.version: (s, e) for s in (*view.branches, view.main) for e in s.entries if _is_on_main(e, entry)}
+    needed: dict[str, tuple[int, str]] = {}
+    for state, other in pinned.values():
+        publisher = f"branch {state.branch or 'main'!r} pins version {other.version}, which"
+        try:
+            files = needed_files(graph.open_pinned(other))
+        except OpsError as error:
+            return f"{publisher} cannot be opened: {error}"
+        needed |= {f"{entry.path}/{f.path}": (f.size, publisher) for f in files if f.base is None}
+    sizes = stored_sizes(graph.storage, needed)
+    short = (path for path, (size, _) in sorted(needed.items()) if sizes.get(path, 0) < size)
+    lost = next((path for path in short if not _is_whole(graph, path, needed[path][0])), None)
+    if lost is None:
+        return None
+    return (
+        f"{needed[lost][1]} lacks {lost}, and an older version may be the last to have its rows; "
+        "`omnigraph-ops health --files` names all that is gone; bring the file back or restore the graph"
+    )
+
+
+def _is_whole(graph: Graph, path: str, size: int) -> bool:
+    """Whether a file that no listing has as a regular one is there: Lance follows links. Reads."""
+    try:
+        return graph.storage.stat(path).size >= size
+    except (FileNotFoundError, StorageError):
+        return False
+
+
+def _is_on_main(other: TableEntry, entry: TableEntry) -> bool:
+    return other.path == entry.path and other.branch is None

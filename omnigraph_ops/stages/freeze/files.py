@@ -22,14 +22,14 @@ from omnigraph_ops.graph.lance_manifest import StoredIndex, stored_indexes
 from omnigraph_ops.graph.layout import branch_reference, chain_folder
 from omnigraph_ops.graph.references import name_marks
 from omnigraph_ops.lance.gateway import LanceFailure
-from omnigraph_ops.lance.versions import TrackedFile, blobs_in_bases, files_of_versions
+from omnigraph_ops.lance.versions import TrackedFile, blobs_in_bases, files_of_versions, needed_files
 from omnigraph_ops.models.freeze import CutFile, CutFileKind, CutFiles, FileRow, Freeze, FrozenPin, PinRole
 from omnigraph_ops.parallel import in_parallel
 from omnigraph_ops.progress import SILENT, Progress
 from omnigraph_ops.stages.freeze.observe import lifetimes, lost_branch, stored_manifest
 from omnigraph_ops.stages.freeze.roots import below_root, has_plain_base, place_of_root, recorded_roots
 from omnigraph_ops.storage.copying import Pacing
-from omnigraph_ops.storage.inventory import below_folder, files_in, folders_in
+from omnigraph_ops.storage.inventory import files_in, folders_in, sizes_below, stored_sizes
 from omnigraph_ops.storage.store import Storage
 from omnigraph_ops.views.markdown import count
 
@@ -106,14 +106,16 @@ _again = Retrying(
 )
 
 
-def cut_files(graph: Graph, freeze: Freeze) -> tuple[CutFile, ...]:
+def cut_files(graph: Graph, freeze: Freeze, progress: Progress = SILENT) -> tuple[CutFile, ...]:
     """Every file of the cut with its size, sorted by where it belongs. Reads.
 
+    An index that lacks files is no reason to be without a copy of the rows: `progress` tells of it.
+
     Raises:
-        CorruptGraph: something of the cut is gone, or lies outside of the graph.
+        CorruptGraph: something else of the cut is gone, or lies outside of the graph.
     """
     datasets = _datasets(graph, freeze.cut.pins)
-    found = in_parallel(_Dataset.files, datasets, workers=graph.settings.concurrency)
+    found = in_parallel(lambda dataset: dataset.files(progress), datasets, workers=graph.settings.concurrency)
     marks = [] if freeze.tables else _name_marks(graph, [dataset.path for dataset in datasets])
     # A shallow clone and its original list the same files.
     listed = {file.file: file for files in (_contract(graph, freeze), marks, *found) for file in files}
@@ -174,14 +176,14 @@ class _Dataset:
     path: str
     pins: Sequence[FrozenPin]
 
-    def files(self) -> list[CutFile]:
+    def files(self, progress: Progress) -> list[CutFile]:
         """Its files. Reads."""
         manifests = {pin: self._manifest(pin) for pin in self.pins}
         raw = {path: self.graph.storage.read(path) for path in sorted(set(manifests.values()))}
         kinds, needs = self._tracked_kinds(manifests, raw)
         needed = {path: _needs(pin) for pin, paths in needs.items() for path in paths}
         kinds |= dict.fromkeys(needed.keys() - kinds.keys(), CutFileKind.DATA)
-        kinds |= dict.fromkeys(self._indexes(manifests, raw), CutFileKind.INDEX)
+        kinds |= dict.fromkeys(self._indexes(manifests, raw, progress), CutFileKind.INDEX)
         kinds |= dict.fromkeys(self._blobs(kinds), CutFileKind.DATA)
         own = dict.fromkeys(raw, CutFileKind.MANIFEST) | dict.fromkeys(self._references(), CutFileKind.REFERENCE)
         kinds |= own
@@ -210,15 +212,27 @@ class _Dataset:
             return [Gap(pin=pin, reason=reason) for pin, reason in of_rows.items()]
         raw = {path: self.graph.storage.read(path) for path in sorted(set(manifests.values()))}
         there = replace(self, pins=tuple(manifests))
-        _, needs = there._tracked_kinds(manifests, raw)
-        sizes = _stored_sizes(self.graph.storage, set[str]().union(*needs.values()))
-        for pin, paths in needs.items():
-            if lost := sorted(path for path in paths if not sizes.get(path)):
-                of_rows[pin] = f"{count(len(lost), 'file')} gone or empty, {lost[0]} for one"
+        needs = {pin: self._needed(pin, has_plain_base(raw[path])) for pin, path in manifests.items()}
+        sizes = stored_sizes(self.graph.storage, set[str]().union(*needs.values()))
+        for pin, needed in needs.items():
+            if lost := sorted(path for path, size in needed.items() if sizes.get(path, 0) < size):
+                of_rows[pin] = f"{count(len(lost), 'file')} gone or cut short, {lost[0]} for one"
         found = {pin: [reason] for pin, reason in of_rows.items()}
         for pin, what in there._index_gaps(manifests, raw, self._stored_indexes(_named(raw))):
             found.setdefault(pin, []).append(what)
         return [Gap(pin=p, reason="; ".join(what), is_of_indexes=p not in of_rows) for p, what in found.items()]
+
+    def _needed(self, pin: FrozenPin, has_blobs_outside: bool) -> dict[str, int]:
+        """What the rows of a version need, with sizes. Reads."""
+        dataset = self.graph.lance.open(
+            self.graph.context.location.uri(pin.path), branch=pin.branch, version=pin.version
+        )
+        chain = chain_folder(pin.path, pin.branch)
+        found = {
+            _joined(chain if f.base is None else below_root(self.graph, f.base), f.path): f.size
+            for f in needed_files(dataset)
+        }
+        return found | dict.fromkeys(self._blobs_in_bases(pin) if has_blobs_outside else (), 1)
 
     def _refuse_other_branches(self) -> None:
         """Refuse files of a branch that was made anew under the name of a frozen one, before or meanwhile. Reads."""
@@ -279,46 +293,44 @@ class _Dataset:
         for base, path in blobs_in_bases(dataset):
             yield _joined(below_root(self.graph, base), path)
 
-    def _indexes(self, manifests: Mapping[FrozenPin, str], raw: Mapping[str, bytes]) -> list[str]:
-        """Files of every index that a manifest names, wherever it was made. Reads.
+    def _indexes(self, manifests: Mapping[FrozenPin, str], raw: Mapping[str, bytes], progress: Progress) -> list[str]:
+        """Files of every index that a manifest names, wherever it was made; tells what is not whole. Reads.
 
         Raises:
-            CorruptGraph: one of a version that is read is not all there, or not in this graph.
+            CorruptGraph: one of a version that is read is not in this graph.
         """
         stored = self._stored_indexes(_named(raw))
-        if (gap := next(self._index_gaps(manifests, raw, stored), None)) is not None:
-            pin, lacks = gap
-            raise CorruptGraph(
-                f"of {_said(pin)}, {lacks}; the freeze cannot be copied; build that index anew, or remove the tag that "
-                "keeps that version"
-            )
+        for pin, lacks in self._index_gaps(manifests, raw, stored):
+            branch = f" (branch {pin.branch})" if pin.branch else ""
+            progress(f"{pin.table_key}{branch}: {lacks}; it goes into the copy like that, where every row can be read")
         return [path for files in stored.values() for path in files]
 
     def _index_gaps(
-        self, manifests: Mapping[FrozenPin, str], raw: Mapping[str, bytes], stored: Mapping[str, Collection[str]]
+        self, manifests: Mapping[FrozenPin, str], raw: Mapping[str, bytes], stored: Mapping[str, Mapping[str, int]]
     ) -> Iterator[tuple[FrozenPin, str]]:
         """What the indexes of the versions that are read lack. Raises `CorruptGraph` for one outside. Reads links."""
         for pin in self._read():
             for index in stored_indexes(raw[manifests[pin]], manifests[pin]):
                 if index.base is not None:
                     below_root(self.graph, index.base)
-                if gone := index.missing([p.partition(f"/{index.uuid}/")[2] for p in stored.get(index.uuid, ())]):
+                there = {p.partition(f"/{index.uuid}/")[2]: size for p, size in stored.get(index.uuid, {}).items()}
+                if gone := index.missing(there):
                     yield pin, f"the index {index.name} lacks {', '.join(sorted(gone))} ({index.uuid})"
 
-    def _stored_indexes(self, named: Collection[StoredIndex]) -> dict[str, list[str]]:
-        """The stored files of these indexes by uuid. Reads.
+    def _stored_indexes(self, named: Collection[StoredIndex]) -> dict[str, dict[str, int]]:
+        """The stored files of these indexes with their sizes, by uuid. Reads.
 
         All chains are searched: Lance 9.0 takes what a branch of a branch inherited for its own.
         """
         uuids = {index.uuid for index in named}
         chains = {self.path} | {chain_folder(self.path, pin.branch) for pin in self.pins}
         places = {place_of_root(self.graph, index.base) for index in named if index.base is not None}
-        stored: dict[str, list[str]] = {}
+        stored: dict[str, dict[str, int]] = {}
         for place in sorted(chains | {place for place in places if place is not None}):
             for folder in folders_in(self.graph.storage, _joined(place, "_indices")):
                 if (uuid := folder.rpartition("/")[2]) in uuids:
-                    files = [f.path for f in below_folder(self.graph.storage, folder) if f.size and not f.is_folder]
-                    stored.setdefault(uuid, []).extend(files)
+                    sizes = sizes_below(self.graph.storage, folder)
+                    stored.setdefault(uuid, {}).update({f"{folder}/{name}": size for name, size in sizes.items()})
         return stored
 
     def _blobs(self, kinds: Mapping[str, CutFileKind]) -> Iterator[str]:
@@ -389,16 +401,9 @@ def _sizes(storage: Storage, paths: Collection[str], needed: Mapping[str, str]) 
     Raises:
         CorruptGraph: one of those is not there.
     """
-    sizes = _stored_sizes(storage, paths)
+    sizes = stored_sizes(storage, paths)
     missing = sorted(set(needed) - set(sizes))
     if missing:
         more = f" and {len(missing) - 1} more" if len(missing) > 1 else ""
         raise CorruptGraph(f"{missing[0]}{more} of the cut is gone; the freeze cannot be copied; {needed[missing[0]]}")
     return {path: sizes[path] for path in paths if path in sizes}
-
-
-def _stored_sizes(storage: Storage, paths: Collection[str]) -> dict[str, int]:
-    """The sizes of all files in the folders of these, by listing the folders. Reads."""
-    folders = sorted({path.rpartition("/")[0] for path in paths})
-    found = in_parallel(lambda folder: files_in(storage, folder), folders, workers=8)
-    return {file.path: file.size for files in found for file in files if not file.is_special}

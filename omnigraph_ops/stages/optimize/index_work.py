@@ -262,7 +262,7 @@ def _fold_or_rebuild(writer: IndexWriter, dataset: Dataset, index: IndexFold, gu
     except (*LOST_COMMITS, DistanceOverflow):
         raise
     except LanceFailure as error:
-        progress(f"folding index {index.name} failed, building it anew: {error}")
+        progress(f"folding index {index.name} failed: {error}")
         folds, reason = folds and not index.purge, str(error)  # where it covers every row it has to be written, too
     found = next((i for i in index_facts(dataset) if i.name == index.name), None)
     if folds and found is not None and found.segments == 1 and fragments <= found.covered:

@@ -132,7 +132,9 @@ _NONE = frozenset[int]()
 def _lost(graph: Graph, entry: TableEntry, facts: TableFacts) -> frozenset[str]:
     """The indexes that lack files, where they may be built anew: the manifest and one listing. Reads."""
     wanted = facts.rows and facts.indexes and graph.lance.may_rebuild_indexes
-    return lost_indexes(graph.storage, entry.path, facts.version) if wanted else frozenset()
+    lost = lost_indexes(graph.storage, entry.path, facts.version) if wanted else frozenset[str]()
+    # Where the table has moved on, somebody may have replaced the index and collected the files.
+    return lost if lost and graph.open_head(entry).version == facts.version else frozenset()
 
 
 def _column_bytes(head: Dataset, missing: Sequence[IndexBuild]) -> dict[str, int]:

@@ -15,7 +15,7 @@ from omnigraph_ops.graph.graph import Graph
 from omnigraph_ops.graph.lance_manifest import stored_versions
 from omnigraph_ops.graph.layout import EXPIRY_BRANCH_PREFIX, MANIFEST_DIR, RECOVERIES_DIR, chain_folder
 from omnigraph_ops.graph.state import TableEntry
-from omnigraph_ops.lance.gateway import DatasetMissing, LanceFailure
+from omnigraph_ops.lance.gateway import DatasetMissing, LanceFailure, lance_errors
 from omnigraph_ops.models.health import BranchFinding
 from omnigraph_ops.parallel import in_parallel
 
@@ -110,7 +110,9 @@ def internal_damage(graph: Graph, *, audited: bool) -> tuple[str, ...]:
     found = []
     for path in (*graph.format.lineage_datasets, *([RECOVERIES_DIR] if audited else [])):
         try:
-            graph.lance.open(graph.context.location.uri(path))
+            dataset = graph.lance.open(graph.context.location.uri(path))
+            with lance_errors(f"read {dataset.uri}"):
+                dataset.to_table(columns=dataset.schema.names[:1])
         except DatasetMissing:
             continue
         except LanceFailure as error:

@@ -224,16 +224,20 @@ def test_a_damaged_manifest_is_refused(branched: Path, damage: object) -> None:
 @pytest.mark.parametrize(
     ("files", "covers_rows", "name", "stored", "missing"),
     [
-        ({"a", "b"}, True, "i", ["a", "c"], {"b"}),
-        ({"a"}, False, "i", [], {"a"}),
-        (set(), True, "i", [], {"all of its files"}),
-        (set(), True, "i", ["a"], set()),
-        (set(), False, "i", [], set()),
-        (set(), True, "__lance_frag_reuse", [], set()),
+        ({("a", 9), ("b", 9)}, True, "i", {"a": 9, "c": 9}, {"b"}),
+        ({("a", 9), ("b", 9)}, True, "i", {"a": 9, "b": 8}, {"b"}),
+        ({("a", 0)}, True, "i", {"a": 0}, {"a"}),
+        ({("a", 0)}, True, "i", {"a": 1}, set()),
+        ({("a", 9)}, False, "i", {}, {"a"}),
+        (set(), True, "i", {}, {"all of its files"}),
+        (set(), True, "i", {"a": 0}, {"all of its files"}),
+        (set(), True, "i", {"a": 9}, set()),
+        (set(), False, "i", {}, set()),
+        (set(), True, "__lance_frag_reuse", {}, set()),
     ],
 )
 def test_what_is_missing_of_an_index(
-    files: set[str], covers_rows: bool, name: str, stored: list[str], missing: set[str]
+    files: set[tuple[str, int]], covers_rows: bool, name: str, stored: dict[str, int], missing: set[str]
 ) -> None:
     """Old manifests do not say of which files an index consists; one that was never trained has none."""
     index = StoredIndex(uuid="u", name=name, files=frozenset(files), covers_rows=covers_rows)
