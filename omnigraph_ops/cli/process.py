@@ -91,9 +91,11 @@ class Signals:
         taken = [number for number, before in _HANDLED.items() if signal.getsignal(number) is before]
         for number in taken:
             signal.signal(number, self._on)
+        before, sys.unraisablehook = sys.unraisablehook, _unless_interrupted
         try:
             yield
         finally:
+            sys.unraisablehook = before
             for number in taken:
                 # What comes now would meet the end of the interpreter, where it can only be a traceback.
                 signal.signal(number, signal.SIG_IGN if self._own_process else _HANDLED[number])
@@ -128,6 +130,12 @@ class Signals:
                 _say(_CLOSING if self._closing else _stopping(self._run.at_work()))
                 return
         raise KeyboardInterrupt
+
+
+def _unless_interrupted(found: sys.UnraisableHookArgs) -> None:
+    """Pass over an interrupt that met code in C, which has to drop it: the run was asked to stop before. Prints."""
+    if not isinstance(found.exc_value, KeyboardInterrupt):
+        sys.__unraisablehook__(found)
 
 
 def _stopping(units: tuple[str, ...]) -> str:
