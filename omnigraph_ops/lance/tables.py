@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import warnings
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -178,8 +179,7 @@ def text_parameters(dataset: Dataset, name: str) -> tuple[str, dict[str, object]
     with lance_errors(f"inspect index {name} of {dataset.uri}"):
         (index,) = (i for i in described(dataset) if i.name == name)
         # What is described lacks the stop words.
-        statistics: Any = dataset.stats.index_stats(name)
-        given = {**index.details, **statistics["indices"][0]["params"]}
+        given = {**index.details, **segment_statistics(dataset, name)[0]["params"]}
         paths = (_path(field, index.fields[0]) for field in dataset.lance_schema.fields())
     given["format_version"] = min(segment.index_version for segment in index.segments)
     # The type of the column decides whether documents are text or JSON. Older releases know documents of one row only.
@@ -225,7 +225,16 @@ def open_indexes(dataset: Dataset, *, besides: Dataset | None) -> None:
     with lance_errors(f"open the indexes of {dataset.uri}"):
         for index in described(dataset):
             if any(segment.uuid not in known for segment in index.segments):
-                dataset.stats.index_stats(index.name)
+                segment_statistics(dataset, index.name)
+
+
+def segment_statistics(dataset: Dataset, name: str) -> list[dict[str, Any]]:
+    """What Lance says of each segment of an index; `LanceFailure` when a file is missing. Reads."""
+    # Lance warns at every call until somebody says whether centroids are wanted.
+    os.environ["LANCE_INCLUDE_VECTOR_CENTROIDS"] = "true"
+    with lance_errors(f"inspect index {name} of {dataset.uri}"):
+        statistics: Any = dataset.stats.index_stats(name)
+        return list(statistics["indices"])
 
 
 def column_bytes(dataset: Dataset, columns: Collection[str]) -> dict[str, int]:

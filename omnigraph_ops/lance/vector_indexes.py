@@ -8,7 +8,6 @@ between the two are the ones that every engine can fold.
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -18,7 +17,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from omnigraph_ops.lance.gateway import Dataset, LanceFailure, lance_errors
-from omnigraph_ops.lance.tables import VECTOR_DETAILS, IndexFacts, fragment_facts, index_facts
+from omnigraph_ops.lance.tables import VECTOR_DETAILS, IndexFacts, fragment_facts, index_facts, segment_statistics
 
 TARGET_ROWS = 4096
 """Rows of a partition that Lance aims at."""
@@ -118,7 +117,7 @@ def vector_facts(dataset: Dataset) -> tuple[VectorFacts, ...]:
 
 def _facts(dataset: Dataset, index: IndexFacts, uncovered_rows: int) -> VectorFacts:
     try:
-        stats = _statistics(dataset, index.name)
+        stats = segment_statistics(dataset, index.name)
     except LanceFailure:
         stats = []  # its files are gone, perhaps: a fold finds that out and builds it anew
     sizes = [[int(p["size"]) for p in segment.get("partitions", ())] for segment in stats]
@@ -135,14 +134,6 @@ def _facts(dataset: Dataset, index: IndexFacts, uncovered_rows: int) -> VectorFa
     )
 
 
-def _statistics(dataset: Dataset, name: str) -> list[dict[str, Any]]:
-    # Lance warns at every call until somebody says whether centroids are wanted.
-    os.environ["LANCE_INCLUDE_VECTOR_CENTROIDS"] = "true"
-    with lance_errors(f"inspect index {name} of {dataset.uri}"):
-        statistics: Any = dataset.stats.index_stats(name)
-        return list(statistics["indices"])
-
-
 def answers(reopen: Callable[[], Dataset], facts: VectorFacts, queries: int) -> Answers | None:
     """Recall and cost of queries with stored vectors; None when there is none, or no index to ask. Reads.
 
@@ -156,7 +147,7 @@ def answers(reopen: Callable[[], Dataset], facts: VectorFacts, queries: int) -> 
     if not facts.sizes or facts.metric != "l2":
         return None
     dataset = reopen()
-    segments = _statistics(dataset, facts.name)
+    segments = segment_statistics(dataset, facts.name)
     sample = _sampled(dataset, facts.column, max(queries, _SAMPLE_PER_PARTITION * len(facts.sizes)))
     if not len(sample):
         return None
