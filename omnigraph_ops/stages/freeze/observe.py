@@ -163,6 +163,9 @@ def _look(graph: Graph, freeze_id: str, tables: Sequence[str]) -> ObservedCut | 
     heads = _heads(graph)
     states = [_state_at(graph, branch, version) for branch, version in heads.branches]
     pins = _graph_pins(graph, freeze_id, states, tables)
+    # One that began since may have published, with the files of the root still to come. Before the heads are read
+    # again: these tell of one that is done by then.
+    refuse_schema_apply(graph)
     now = _heads(graph)
     if now.contract != heads.contract:
         return None
