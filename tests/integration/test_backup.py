@@ -183,6 +183,21 @@ def test_a_backup_that_was_killed_before_it_began_is_taken_over(demo_graph: Demo
     assert_released(graph)
 
 
+@pytest.mark.parametrize("given", [False, True], ids=["its own freeze", "the freeze of a caller"])
+def test_a_backup_that_was_killed_before_it_noted_its_freeze_leaves_none(
+    demo_graph: DemoGraph, tmp_path: Path, given: bool
+) -> None:
+    graph, target = demo_graph(**SPEC), tmp_path / "backups"
+    killed_backup(graph.uri, target, "write_start")
+    (left,) = freezes(graph.storage)
+    options = BackupOptions(freeze_id=freeze_graph(graph).freeze_id if given else None)
+    report = backup_graph(graph, str(target), options)
+    assert report.freeze_id == (options.freeze_id or left.hold_id)
+    assert [hold.hold_id for hold in freezes(graph.storage)] == ([options.freeze_id] if given else [])
+    assert [b.backup_id for b in list_backups(str(target)).backups] == [report.backup_id]
+    assert verify_backup(report.backup).problems == ()
+
+
 def test_after_its_freeze_expired_a_killed_backup_goes_on_with_another_cut(
     demo_graph: DemoGraph, tmp_path: Path
 ) -> None:
