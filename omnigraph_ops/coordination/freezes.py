@@ -165,7 +165,7 @@ def sweep_ended(graph: Graph) -> tuple[str, ...]:
 
     An account that may not is told so and goes on: an ended freeze stops nobody, its tags only keep versions.
     """
-    if all(is_active(h) for h in freezes(graph.storage)) or not _can_tell_time(graph):
+    if not _ended(graph):
         return ()
     with (
         _left_to_others("ended freezes"),
@@ -189,12 +189,17 @@ def _can_tell_time(graph: Graph) -> bool:
 def sweep_ended_here(graph: Graph) -> tuple[str, ...]:
     """The same for a caller that holds the committer lease. Destroys ended freezes."""
     swept: list[str] = []
-    for hold in freezes(graph.storage):
-        if not is_active(hold):
-            with _left_to_others(f"ended freeze {hold.hold_id}"):
-                end_freeze(graph, hold)
-                swept.append(hold.hold_id)
+    for hold in _ended(graph):
+        with _left_to_others(f"ended freeze {hold.hold_id}"):
+            end_freeze(graph, hold)
+            swept.append(hold.hold_id)
     return tuple(swept)
+
+
+def _ended(graph: Graph) -> list[Hold]:
+    """Freezes that have ended; none where the clock cannot be trusted, with a line in the log. Writes a probe."""
+    ended = [hold for hold in freezes(graph.storage) if not is_active(hold)]
+    return ended if ended and _can_tell_time(graph) else []
 
 
 def stored_tags(graph: Graph) -> TagsByFreeze:

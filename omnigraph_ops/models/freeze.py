@@ -61,6 +61,9 @@ class FrozenCut:
     """Whether all branches were seen at one instant; each by itself always is."""
     contract_digest: str | None = None
     """`sha256:…` of these files; None in a freeze of an earlier release."""
+    dropped: tuple[str, ...] | None = None
+    """Folders by which engines of stamp 3 tell that the name of a dropped type was used. None in a freeze of single
+    tables, of plain Lance, or of an earlier release."""
 
     @property
     def datasets(self) -> tuple[str, ...]:

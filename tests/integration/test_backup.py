@@ -6,7 +6,7 @@ import itertools
 import json
 import shutil
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
@@ -24,17 +24,20 @@ from omnigraph_ops.errors import CorruptGraph, InvalidInput, NotAGraph, Recovery
 from omnigraph_ops.graph import Graph, open_graph
 from omnigraph_ops.graph.layout import MANIFEST_DIR, SCHEMA_APPLY_LOCK
 from omnigraph_ops.graph.state import TableEntry
-from omnigraph_ops.models.backup import BackupReport, BackupState
+from omnigraph_ops.models.backup import BackupReport, BackupState, FileProblem
 from omnigraph_ops.models.cleanup import RetentionPolicy
+from omnigraph_ops.progress import SILENT, Meter
 from omnigraph_ops.stages.backup import take, transfer
 from omnigraph_ops.stages.backup.listing import list_backups
 from omnigraph_ops.stages.backup.request import BackupOptions
 from omnigraph_ops.stages.backup.restore import FileRestorer, restore_backup
 from omnigraph_ops.stages.backup.take import backup_graph
-from omnigraph_ops.stages.backup.verify import verify_backup
+from omnigraph_ops.stages.backup.transfer import CopyPace
+from omnigraph_ops.stages.backup.verify import FileLook, FileReader, verify_backup
 from omnigraph_ops.stages.cleanup.apply import cleanup_all
 from omnigraph_ops.stages.cleanup.plan import plan_cleanup
 from omnigraph_ops.stages.freeze.take import freeze_graph
+from omnigraph_ops.storage.store import Storage
 from tests.conftest import DemoGraph
 from tests.support import plain
 from tests.support.backups import hide, killed_backup, restored
@@ -178,6 +181,21 @@ def test_a_backup_that_was_killed_before_it_began_is_taken_over(demo_graph: Demo
     assert verify_backup(report.backup).problems == ()
     sweep_ended(graph)
     assert_released(graph)
+
+
+@pytest.mark.parametrize("given", [False, True], ids=["its own freeze", "the freeze of a caller"])
+def test_a_backup_that_was_killed_before_it_noted_its_freeze_leaves_none(
+    demo_graph: DemoGraph, tmp_path: Path, given: bool
+) -> None:
+    graph, target = demo_graph(**SPEC), tmp_path / "backups"
+    killed_backup(graph.uri, target, "write_start")
+    (left,) = freezes(graph.storage)
+    options = BackupOptions(freeze_id=freeze_graph(graph).freeze_id if given else None)
+    report = backup_graph(graph, str(target), options)
+    assert report.freeze_id == (options.freeze_id or left.hold_id)
+    assert [hold.hold_id for hold in freezes(graph.storage)] == ([options.freeze_id] if given else [])
+    assert [b.backup_id for b in list_backups(str(target)).backups] == [report.backup_id]
+    assert verify_backup(report.backup).problems == ()
 
 
 def test_after_its_freeze_expired_a_killed_backup_goes_on_with_another_cut(
@@ -360,6 +378,31 @@ def test_verify_reads_what_the_graph_still_has(demo_graph: DemoGraph, tmp_path: 
     (problem,) = verify_backup(report.backup, graph=graph).problems
     assert problem.file == name
     assert problem.reason.startswith("in the graph it has the checksum")
+
+
+def test_what_a_cleanup_takes_from_the_graph_during_a_verify_is_no_damage(
+    demo_graph: DemoGraph, tmp_path: Path
+) -> None:
+    graph = demo_graph(node_types=1, loads=3, rows=12)
+    report = backup_graph(graph, str(tmp_path / "backups"))
+    names = [f for f in sorted(files_of(report)) if f.endswith(".lance")]
+    whole = verify_backup(report.backup, graph=graph)
+    read = FileReader(CopyPace(None), Meter(SILENT, "verifying", 0, "bytes"))
+
+    def meanwhile(storage: Storage, looks: Sequence[FileLook], where: str = "", /) -> list[FileProblem]:
+        if where:
+            write(graph, PERSON, lambda dataset: dataset.optimize.compact_files())
+            cleanup_all(graph, plan_cleanup(graph, RetentionPolicy(keep_versions=1)))
+            place = next(place for name in names if (place := Path(graph.uri, name)).exists())
+            place.write_bytes(place.read_bytes()[:-1] + b"!")
+        return read(storage, looks, where)
+
+    verified = verify_backup(report.backup, graph=graph, reader=meanwhile)
+    gone = [name for name in names if not Path(graph.uri, name).exists()]
+    assert gone
+    (problem,) = verified.problems
+    assert problem.reason.startswith("in the graph it has the checksum")
+    assert verified.compared_with_graph <= whole.compared_with_graph - len(gone)
 
 
 def test_a_restore_goes_to_an_empty_place_only(demo_graph: DemoGraph, tmp_path: Path, cli: Cli) -> None:

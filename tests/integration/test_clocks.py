@@ -29,16 +29,19 @@ from omnigraph_ops.graph import open_graph
 from omnigraph_ops.graph.layout import now_us
 from omnigraph_ops.graph.sidecars import sidecar_path, write_sidecar
 from omnigraph_ops.models.cleanup import RetentionPolicy, RowPolicy
+from omnigraph_ops.stages.backup.take import backup_graph
 from omnigraph_ops.stages.cleanup.apply import cleanup_all, cleanup_table, remove_orphaned_forks
 from omnigraph_ops.stages.cleanup.plan import plan_cleanup
 from omnigraph_ops.stages.expire_rows.apply import expire_rows
 from omnigraph_ops.stages.expire_rows.plan import plan_row_retention
+from omnigraph_ops.stages.freeze.observe import verify_cut
 from omnigraph_ops.stages.freeze.take import freeze_graph
 from omnigraph_ops.stages.orphans.apply import apply_orphans
 from omnigraph_ops.stages.orphans.plan import plan_orphans
 from omnigraph_ops.stages.orphans.quarantine import purge
 from omnigraph_ops.stages.recovery.recover import recover
 from tests.conftest import DemoGraph
+from tests.support.freezes import freeze_tags
 from tests.support.manifest_times import set_commit_times
 from tests.support.orphans import PERSON, plant, put
 from tests.support.rows import tree_of
@@ -154,6 +157,22 @@ def test_what_only_seems_to_have_ended_stays(demo_graph: DemoGraph, host_clock: 
     host_clock(0)
     assert len(freezes(storage)) == 1
     assert storage.exists(temporary)
+
+
+def test_another_freeze_ends_none_by_a_wrong_clock(
+    demo_graph: DemoGraph, host_clock: Shift, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    graph = demo_graph(**SMALL)
+    theirs = freeze_graph(graph, ttl_seconds=3600)
+    tags = freeze_tags(graph.uri)
+    host_clock(DAYS)
+    mine = freeze_graph(graph)
+    backup_graph(graph, str(tmp_path / "backups"))
+    assert "ended freezes stay: " in caplog.text
+    host_clock(0)
+    assert {hold.hold_id for hold in freezes(graph.storage)} == {theirs.freeze_id, mine.freeze_id}
+    assert freeze_tags(graph.uri) >= tags
+    assert verify_cut(graph, theirs) == ()
 
 
 def test_a_foreign_sidecar_is_not_old_by_a_wrong_clock(demo_graph: DemoGraph, host_clock: Shift) -> None:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import shutil
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 
@@ -54,6 +55,7 @@ from omnigraph_ops.stages.orphans.plan import plan_orphans
 from omnigraph_ops.stages.recovery.check import check
 from omnigraph_ops.stages.recovery.recover import recover
 from omnigraph_ops.stages.repair.run import apply_repair, preview_repair
+from omnigraph_ops.storage.store import Storage
 from tests.conftest import DemoGraph
 from tests.support.converged import assert_no_leftovers
 from tests.support.freezes import freeze_tags, make_branch_anew
@@ -271,6 +273,28 @@ def test_nothing_is_frozen_beside_a_schema_apply(demo_graph: DemoGraph, stamp: i
         freeze_graph(graph)
     assert freezes(graph.storage) == ()
     assert freeze_tags(graph.uri) == set()
+
+
+def test_nothing_is_frozen_of_a_schema_apply_that_begins_meanwhile_and_is_killed(
+    demo_graph: DemoGraph, stamp: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    graph, translated, looks = demo_graph(stamp=stamp, **SMALL), Storage.translated, list[str]()
+
+    @contextmanager
+    def later(storage: Storage, what: str, path: str) -> Iterator[None]:
+        with translated(storage, what, path):
+            yield
+        if (what, path) == ("list", ""):
+            looks.append(what)
+            if len(looks) == 1:  # nothing of an apply was there yet
+                drop(graph, KNOWS)
+                graph.storage.write("_schema.pg.staging", b"x")
+
+    monkeypatch.setattr(Storage, "translated", later)
+    with pytest.raises(RecoveryPending, match="schema apply"):
+        freeze_graph(graph)
+    assert len(looks) > 2, "it began after the first look"
+    assert (freezes(graph.storage), freeze_tags(graph.uri)) == ((), set())
 
 
 def test_a_freeze_beside_a_crashed_writer_pins_what_is_published_and_recovery_goes_on(

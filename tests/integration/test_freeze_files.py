@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import json
 import shutil
 from pathlib import Path
 from typing import Any
@@ -12,6 +13,7 @@ import pyarrow as pa
 import pytest
 
 from omnigraph_ops.coordination.freezes import unfreeze
+from omnigraph_ops.coordination.holds import hold_path
 from omnigraph_ops.errors import CorruptGraph, InvalidInput
 from omnigraph_ops.graph import Graph, open_graph
 from omnigraph_ops.models.cleanup import RetentionPolicy
@@ -33,7 +35,7 @@ from tests.integration.test_freeze import collect_like_an_engine
 from tests.support.backups import restored
 from tests.support.converged import assert_converged
 from tests.support.freezes import copy_cut, freeze_tags, make_branch_anew
-from tests.support.orphans import KNOWS, PERSON, WEEK, age
+from tests.support.orphans import KNOWS, PERSON, WEEK, age, drop
 from tests.support.plain import answers, append, content, indexed, opened, rows
 from tests.support.rows import rows_everywhere
 from tests.support.writers import copies, delete_first, drift, entry_of, write
@@ -104,6 +106,20 @@ def test_the_schema_of_the_freeze_goes_with_it(demo_graph: DemoGraph, stamp: int
         Path(graph.uri, name).write_text("another schema")
     copy = copy_cut(graph, freeze, tmp_path / "copy.omni")
     assert Path(copy.uri, "_schema.pg").read_text() == source
+
+
+def test_only_names_of_types_that_were_dropped_before_are_taken_along(demo_graph: DemoGraph, tmp_path: Path) -> None:
+    graph = demo_graph(stamp=3, **SMALL)
+    dropped, made = drop(graph, KNOWS), "nodes/0123456789abcdef"
+    freeze = freeze_graph(graph)
+    lance.write_dataset(pa.table({"id": ["a"]}), Path(graph.uri, made))
+    copy = copy_cut(graph, freeze, tmp_path / "copy.omni")
+    assert (Path(copy.uri, dropped).exists(), Path(copy.uri, made).exists()) == (True, False)
+    record = json.loads(graph.storage.read(hold_path(freeze.freeze_id)))
+    del record["freeze"]["cut"]["dropped"]
+    graph.storage.write(hold_path(freeze.freeze_id), json.dumps(record).encode())
+    listed = {file.file for file in cut_files(graph, read_freeze(graph, freeze.freeze_id))}
+    assert any(file.startswith(dropped) for file in listed), "a freeze of an earlier release is read, too"
 
 
 def test_a_drifted_table_is_copied_as_it_is_published(demo_graph: DemoGraph, stamp: int, tmp_path: Path) -> None:

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import TypeVar
 
 from omnigraph_ops import __version__
-from omnigraph_ops.coordination.freezes import unfreeze
+from omnigraph_ops.coordination.freezes import active_freezes, unfreeze
 from omnigraph_ops.coordination.holds import read_hold
 from omnigraph_ops.errors import CorruptGraph, InvalidInput, OpsError
 from omnigraph_ops.graph.graph import Graph
@@ -83,8 +83,8 @@ def given_freeze(graph: Graph, freeze_id: str) -> Freeze:
 @contextlib.contextmanager
 def own_freeze(graph: Graph, backup_id: str, before: BackupStart | None, progress: Progress) -> Iterator[Freeze]:
     """Freeze the graph for the block, or go on with the freeze of a killed attempt. Writes tags and a hold."""
-    freeze = _of_before(graph, before, progress) or freeze_graph(
-        graph, ttl_seconds=OWN_TTL_SECONDS, reason=f"backup {backup_id}", progress=progress
+    freeze = _of_before(graph, _left_freeze(graph, backup_id, before), progress) or freeze_graph(
+        graph, ttl_seconds=OWN_TTL_SECONDS, reason=_reason(backup_id), progress=progress
     )
     stop = threading.Event()
     thread = threading.Thread(target=_prolong, args=(graph, freeze.freeze_id, stop), name="freeze", daemon=True)
@@ -97,24 +97,40 @@ def own_freeze(graph: Graph, backup_id: str, before: BackupStart | None, progres
         _end(graph, freeze.freeze_id, progress)
 
 
-def end_of_before(graph: Graph, before: BackupStart | None, progress: Progress) -> None:
-    """End the freeze of a killed attempt that is not gone on with. Destroys its tags and record."""
-    if before is not None and before.own_freeze and read_hold(graph.storage, before.freeze_id) is not None:
-        _end(graph, before.freeze_id, progress)
+def end_of_before(graph: Graph, claim: Claim, given: str, progress: Progress) -> None:
+    """End the freeze of a killed attempt, unless it is the given one. Destroys its tags and record."""
+    left = _left_freeze(graph, claim.backup_id, claim.before)
+    if left is not None and left != given and read_hold(graph.storage, left) is not None:
+        _end(graph, left, progress)
 
 
-def _of_before(graph: Graph, before: BackupStart | None, progress: Progress) -> Freeze | None:
+def _reason(backup_id: str) -> str:
+    return f"backup {backup_id}"
+
+
+def _left_freeze(graph: Graph, backup_id: str, before: BackupStart | None) -> str | None:
+    """The freeze that a killed attempt took for itself, also where it was killed before it noted that. Reads."""
+    noted = before.freeze_id if before is not None and before.own_freeze else None
+    found = (
+        hold.hold_id
+        for hold in active_freezes(graph.storage)
+        if hold.reason == _reason(backup_id) and hold.freeze is not None and hold.freeze.tables == graph.addressed
+    )
+    return next(found, noted)
+
+
+def _of_before(graph: Graph, left: str | None, progress: Progress) -> Freeze | None:
     """The freeze of a killed attempt; None if it has ended or has lost a part of its cut, which ends it."""
-    if before is None or not before.own_freeze:
+    if left is None:
         return None
     try:
-        problems = verify_cut(graph, active_freeze(graph, before.freeze_id))
+        problems = verify_cut(graph, active_freeze(graph, left))
         if not problems:
-            return extend_freeze(graph, before.freeze_id, OWN_TTL_SECONDS)
+            return extend_freeze(graph, left, OWN_TTL_SECONDS)
     except InvalidInput:
         return None
-    progress(f"freeze {before.freeze_id} has lost {said_of(problems)}; the backup continues with a new freeze")
-    _end(graph, before.freeze_id, progress)
+    progress(f"freeze {left} has lost {said_of(problems)}; the backup continues with a new freeze")
+    _end(graph, left, progress)
     return None
 
 
@@ -208,8 +224,7 @@ def _kept(graph: Graph, claim: Claim, options: BackupOptions, progress: Progress
         with own_freeze(graph, claim.backup_id, claim.before, progress) as freeze:
             yield freeze
     else:
-        if claim.before is None or claim.before.freeze_id != options.freeze_id:
-            end_of_before(graph, claim.before, progress)
+        end_of_before(graph, claim, options.freeze_id, progress)
         yield given_freeze(graph, options.freeze_id)
 
 

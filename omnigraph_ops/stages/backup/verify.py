@@ -156,16 +156,27 @@ def verify_backup(
     looks = [_kept(backup_id, f, present) for f in record.files]
     problems = (*_extra(present, record), *reader(storage, looks))
     not_recorded = write_verification(storage, backup_id, Verification(verified_at=began, problems=problems))
-    in_graph = reader(graph.storage, shared, "in the graph it ") if graph is not None else ()
+    in_graph, went = _in_graph(reader, graph, shared) if graph is not None else ((), 0)
     return VerifyReport(
         backup=storage.uri(backup_id),
         uri=record.uri,
         total=tally(record.files),
         without_checksum=sum(f.checksum is None for f in record.files),
-        compared_with_graph=len(shared),
+        compared_with_graph=len(shared) - went,
         problems=(*problems, *in_graph),
         not_recorded=not_recorded,
     )
+
+
+def _in_graph(reader: Reader, graph: Graph, shared: Sequence[FileLook]) -> tuple[list[FileProblem], int]:
+    """What is wrong with these files in the graph, and how many of them the graph has no longer. Reads them.
+
+    Optimize and cleanup may run meanwhile, and to read the backup takes long.
+    """
+    problems = reader(graph.storage, shared, "in the graph it ")
+    found = look_again(graph.storage, [problem.file for problem in problems])
+    there = [problem for problem, item in zip(problems, found, strict=True) if item is not None]
+    return there, len(problems) - len(there)
 
 
 class FileReader:

@@ -23,7 +23,7 @@ from omnigraph_ops.graph.layout import branch_reference, chain_folder
 from omnigraph_ops.graph.references import name_marks
 from omnigraph_ops.lance.gateway import LanceFailure
 from omnigraph_ops.lance.versions import TrackedFile, blobs_in_bases, files_of_versions, needed_files
-from omnigraph_ops.models.freeze import CutFile, CutFileKind, CutFiles, FileRow, Freeze, FrozenPin, PinRole
+from omnigraph_ops.models.freeze import CutFile, CutFileKind, CutFiles, FileRow, Freeze, FrozenCut, FrozenPin, PinRole
 from omnigraph_ops.parallel import in_parallel
 from omnigraph_ops.progress import SILENT, Progress
 from omnigraph_ops.stages.freeze.observe import lifetimes, lost_branch, stored_manifest
@@ -116,7 +116,7 @@ def cut_files(graph: Graph, freeze: Freeze, progress: Progress = SILENT) -> tupl
     """
     datasets = _datasets(graph, freeze.cut.pins)
     found = in_parallel(lambda dataset: dataset.files(progress), datasets, workers=graph.settings.concurrency)
-    marks = [] if freeze.tables else _name_marks(graph, [dataset.path for dataset in datasets])
+    marks = [] if freeze.tables else _name_marks(graph, freeze.cut)
     # A shallow clone and its original list the same files.
     listed = {file.file: file for files in (_contract(graph, freeze), marks, *found) for file in files}
     return tuple(sorted(listed.values(), key=lambda f: f.file))
@@ -153,8 +153,10 @@ def _contract(graph: Graph, freeze: Freeze) -> list[CutFile]:
     ]
 
 
-def _name_marks(graph: Graph, live: Collection[str]) -> list[CutFile]:
-    paths = name_marks(graph, live)
+def _name_marks(graph: Graph, cut: FrozenCut) -> list[CutFile]:
+    paths = name_marks(graph, cut.datasets)
+    if cut.dropped is not None:  # else types that were made since are among them
+        paths = frozenset(path for path in paths if path.partition("/_versions/")[0] in cut.dropped)
     sizes = _sizes(graph.storage, paths, needed=dict.fromkeys(paths, _NEEDS))
     return [
         CutFile(

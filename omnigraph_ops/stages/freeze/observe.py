@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from tenacity import Retrying, retry_if_exception_type, retry_if_result, stop_after_attempt, wait_fixed
 
@@ -21,7 +21,7 @@ from omnigraph_ops.graph.layout import (
     old_manifest_file_name,
     version_path,
 )
-from omnigraph_ops.graph.references import base_states
+from omnigraph_ops.graph.references import base_states, name_marks
 from omnigraph_ops.graph.schema import staging_files
 from omnigraph_ops.graph.state import BranchState, TableEntry
 from omnigraph_ops.lance.gateway import BranchRef, Dataset, DatasetMissing, lance_errors
@@ -163,11 +163,22 @@ def _look(graph: Graph, freeze_id: str, tables: Sequence[str]) -> ObservedCut | 
     heads = _heads(graph)
     states = [_state_at(graph, branch, version) for branch, version in heads.branches]
     pins = _graph_pins(graph, freeze_id, states, tables)
+    dropped = None if tables else _dropped(graph, pins)
+    # One that began since may have published, with the files of the root still to come. Before the heads are read
+    # again: these tell of one that is done by then.
+    refuse_schema_apply(graph)
     now = _heads(graph)
     if now.contract != heads.contract:
         return None
     # Heads that did not move since: all of this was there at one instant.
-    return ObservedCut(cut=_cut(graph, states, pins, heads, now == heads), contract=heads.contract)
+    cut = _cut(graph, states, pins, heads, now == heads)
+    return ObservedCut(cut=replace(cut, dropped=dropped), contract=heads.contract)
+
+
+def _dropped(graph: Graph, pins: Sequence[FrozenPin]) -> tuple[str, ...]:
+    """Folders of dropped types, noted now: a type that is made later would look like one of them. Reads."""
+    marks = name_marks(graph, {pin.path for pin in pins})
+    return tuple(sorted(mark.partition("/_versions/")[0] for mark in marks))
 
 
 def _digest_of(contract: Sequence[tuple[str, bytes]]) -> str:
