@@ -23,7 +23,7 @@ from pydantic_core import CoreSchema, from_json
 from omnigraph_ops.errors import InvalidInput
 from omnigraph_ops.quantities import DURATION, duration, exact_bytes, parse_bytes, parse_duration
 
-SIZE = r"^\s*\d{1,18}\s*(?:[kKmMgGtT]?i?[bB]?)\s*$"
+SIZE = r"^\s*[0-9]{1,18}\s*(?:[kKmMgGtT]?i?[bB]?)\s*$"
 """As in `20GiB`."""
 
 

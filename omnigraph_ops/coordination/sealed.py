@@ -6,6 +6,7 @@ approval names the digest and nothing else.
 
 from __future__ import annotations
 
+import json
 import re
 from dataclasses import dataclass, replace
 from typing import Protocol, TypeVar
@@ -108,7 +109,7 @@ def load(storage: Storage, cls: type[P], digest: str) -> P:
         StalePlan: it is gone, damaged or not the one the digest names; nothing was done.
     """
     path = plan_path(digest)
-    plan = Records(cls, unreadable=_damaged).read(storage, path)
+    plan = Records(cls, unreadable=lambda _, error: _refuse(storage, path, error)).read(storage, path)
     if plan is None:
         raise StalePlan(f"the plan {digest} is not or no longer kept in {PLANS_DIR}; nothing was done; plan again")
     if plan.digest != digest:
@@ -116,8 +117,22 @@ def load(storage: Storage, cls: type[P], digest: str) -> P:
     return plan
 
 
-def _damaged(path: str, error: InvalidInput) -> None:
+def _refuse(storage: Storage, path: str, error: InvalidInput) -> None:
+    if _is_whole(storage.read(path)):
+        raise StalePlan(
+            f"{path} is no plan of this stage, or another release made it ({error}); nothing was done; name a plan of "
+            "this stage, or plan again"
+        ) from None
     raise StalePlan(f"{path} is damaged, or from another release ({error}); nothing was done; plan again") from None
+
+
+def _is_whole(data: bytes) -> bool:
+    """Whether a kept plan, of whichever stage or release, is what its digest names. Pure."""
+    try:
+        fields = json.loads(data)
+        return isinstance(fields, dict) and serde.digest({**fields, "digest": ""}) == fields.get("digest")
+    except ValueError:
+        return False
 
 
 def plan_path(digest: str) -> str:

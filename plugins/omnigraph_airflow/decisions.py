@@ -94,7 +94,10 @@ def refusal(decision: Decision | None, digest: str) -> str | None:
     if not decision.approved:
         return f"{decision.decided_by} answered {', '.join(decision.chosen_options) or 'nothing'}"
     if decision.digest != digest:
-        return f"{decision.decided_by} approved another plan ({decision.digest}, this one is {digest})"
+        return (
+            f"{decision.decided_by} approved another plan ({decision.digest}, this one is {digest}); nothing was done; "
+            "trigger a new run to be asked about the plan of now"
+        )
     return None
 
 

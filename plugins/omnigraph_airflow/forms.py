@@ -29,6 +29,9 @@ def graph_param(*, named: bool = True) -> Param:
     return Param(None, type=["null", "string"], title="Graph", description_md="\n".join(lines), **enum)
 
 
+_MOST_CONFIRMED = 1_000_000_000
+
+
 def bound_params(what: str, most: int, *, section: str | None = None) -> dict[str, Param]:
     """How much a confirmation alone covers, for whoever gives it to see and to change. Pure."""
     place: dict[str, Any] = {"section": section} if section else {}
@@ -37,6 +40,7 @@ def bound_params(what: str, most: int, *, section: str | None = None) -> dict[st
             most,
             type="integer",
             minimum=0,
+            maximum=_MOST_CONFIRMED,
             title=f"Confirm up to so many {what}",
             description_md="A larger plan waits for an approval.",
             **place,

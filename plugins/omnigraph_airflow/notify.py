@@ -29,7 +29,7 @@ def maintained_asset(name: str) -> Asset:
     return Asset(name=f"omnigraph://{name}", uri=f"omnigraph://{name}")
 
 
-def update_of(facts: RunFacts, graph: Graph | None, *, run_id: str, outcome: str) -> dict[str, Any]:
+def update_of(facts: RunFacts, graph: Graph, *, run_id: str, outcome: str) -> dict[str, Any]:
     """What the event says: the graph's version, and what the run did. The keys are documented. Reads the graph."""
     tables = facts.optimize.tables if facts.optimize else ()
     outcomes = (facts.outcome_of(stage) for stage in BY_NAME.values())
@@ -47,10 +47,8 @@ def update_of(facts: RunFacts, graph: Graph | None, *, run_id: str, outcome: str
     }
 
 
-def _version(graph: Graph | None) -> dict[str, Any]:
+def _version(graph: Graph) -> dict[str, Any]:
     """The version that readers of the graph see now, None where it has none or cannot be read. Reads."""
-    if graph is None:
-        return {"manifest_version": None, "tables": None}
     try:
         state = graph.state()
     except OpsError:

@@ -58,6 +58,10 @@ class RunFacts:
     graph: str
     stages: frozenset[str] = frozenset({"optimize", "repair", "cleanup"})
     """What the DAG has: a stage that it lacks has no section."""
+    unopened: bool = False
+    """The graph cannot be opened, so nothing is known of what the tasks left there."""
+    began_us: int = 0
+    """When a run began that was cleared since, in microseconds since the epoch; 0: when Airflow says."""
     states: Mapping[str, str | None] = field(default_factory=dict)
     """State per task, mapped ones as `task_index`."""
     failures: tuple[Failure, ...] = ()
@@ -248,6 +252,9 @@ def _sections(facts: RunFacts) -> Iterator[str]:
     for name in tasks_by_stage():
         if name in facts.stages:
             yield f"## {name.capitalize()}"
+            if facts.unopened:
+                yield "Not known, the graph cannot be opened."
+                continue
             why = facts.skipped.get(name)
             lines = _WITHOUT_APPROVAL[name](facts) if name in _WITHOUT_APPROVAL else _stage(facts, planned(name))
             yield from [f"Skipped: {prose(why)}."] if why else lines
@@ -325,7 +332,7 @@ def _stage(facts: RunFacts, stage: AnyPlanned) -> list[str]:
         return ["Not reached."]
     if why := stage.nothing_to_do(plan):
         return [f"{prose(why[0].upper() + why[1:])}."]
-    lines = [_decision(facts.decisions.get(stage.name), plan.digest)]
+    lines = [_decision(facts, stage, plan.digest)]
     outcome, report = facts.outcome_of(stage), facts.reports.get(stage.name)
     if outcome is None:
         left = markdown_facts((name, value) for name, value in stage.view(plan).facts if value != plan.digest)
@@ -347,7 +354,10 @@ def _contents(view: View, touched: Collection[str]) -> Iterator[str]:
         yield from ("", f"{prose(section.title)}{more}:", "", *contents(shown))
 
 
-def _decision(decision: Decision | None, digest: str) -> str:
+def _decision(facts: RunFacts, stage: AnyPlanned, digest: str) -> str:
+    decision, approve = facts.decisions.get(stage.name), stage.tasks.approve
+    if decision is None and facts.states.get(approve) == "failed":
+        return f"No answer counts: `{approve}` failed, and its error says why. The digest of the plan is `{digest}`."
     if decision is None:
         return f"Nobody was asked, or nobody answered. The digest of the plan is `{digest}`."
     if decision.timed_out:

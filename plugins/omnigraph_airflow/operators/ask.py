@@ -54,7 +54,10 @@ def approved(context: Context, storage: Storage, approval: str, digest: str, *, 
     decision = kept.decision if kept else None
     why = decisions.refusal(decision, digest)
     if why is None and kept is not None and kept.question != question:
-        why = f"the run was cleared or made anew since {approval} was answered; clear that task, too, to be asked again"
+        why = (
+            f"the run was cleared or made anew since {approval} was answered; nothing was done; clear that task, too, "
+            "to be asked again"
+        )
     if decision is None or why:
         raise ApprovalMissing(f"{what} refused: {why}")
     return decision

@@ -20,10 +20,11 @@ from omnigraph_airflow.run_report import Failure, RunFacts, RunReport, build, he
 from omnigraph_airflow.task_run import airflow_errors, stages_of
 from omnigraph_ops import serde
 from omnigraph_ops.coordination import sealed
-from omnigraph_ops.errors import OpsError
+from omnigraph_ops.errors import OpsError, TransientError
 from omnigraph_ops.models.health import DriftFinding
 from omnigraph_ops.stages.registry import BY_NAME, tasks_by_stage
 from omnigraph_ops.stages.stage import AnyPlanned, Effect
+from omnigraph_ops.storage.store import lacks_rights
 
 if TYPE_CHECKING:
     from airflow.sdk import Context
@@ -39,8 +40,8 @@ _log = logging.getLogger(__name__)
 class ReportOperator(BaseOperator):
     """Collects what every stage left, logs it as Markdown, keeps it as XCom `report` and in the graph's history.
 
-    Runs always (`all_done`) and is the only leaf of the DAG, so it decides the run's state: it fails
-    when any task or table failed, and when what somebody was asked about was rejected or not answered.
+    Runs always (`all_done`) and is the only leaf of the DAG, so it decides the run's state: it fails when any task or
+    table failed, when what somebody was asked about was rejected or not answered, and when the graph cannot be opened.
 
     :param graph: path or URI of the graph (templated).
     """
@@ -55,32 +56,37 @@ class ReportOperator(BaseOperator):
     def execute(self, context: Context) -> None:
         """Build, log and keep the report; fail if anything failed."""
         with airflow_errors():
-            graph = self._graph()
+            opened = self._graph()
+            graph, unopened = (None, opened) if isinstance(opened, OpsError) else (opened, None)
             facts = _facts(context, graph, self._target())
+            if unopened is not None:
+                facts = _without_graph(facts, context["ti"].task_id, unopened)
             report = build(facts)
         for line in report.markdown.splitlines():
             self.log.info(line)
         context["ti"].xcom_push(key=REPORT, value=serde.to_json(report))
         if graph is not None:
             self._keep(context, graph, facts, report)
+        if unopened is not None and unopened.retryable and not lacks_rights(unopened):
+            raise TransientError(_cannot_open(unopened)) from unopened
         if report.failed or report.unapproved:
             raise AirflowFailException("; ".join((*report.failed, *report.unapproved)))
-        self._update_assets(context, graph, facts, report)
+        if graph is not None:
+            self._update_assets(context, graph, facts, report)
 
-    def _update_assets(self, context: Context, graph: Graph | None, facts: RunFacts, report: RunReport) -> None:
+    def _update_assets(self, context: Context, graph: Graph, facts: RunFacts, report: RunReport) -> None:
         """Put what the run did into the events of the task's assets. Reads the graph."""
         if self.outlets:
             said = update_of(facts, graph, run_id=context["run_id"], outcome=report.outcome)
             for asset in self.outlets:
                 context["outlet_events"][asset].extra.update(said)
 
-    def _graph(self) -> Graph | None:
-        """The graph, to read its kept plans; a report is due even of one that cannot be opened. Reads."""
+    def _graph(self) -> Graph | OpsError:
+        """The graph, or why it cannot be opened: a report is due all the same. Reads."""
         try:
             return OmnigraphHook(self.graph).get_conn()
         except OpsError as error:
-            self.log.warning("The kept plans cannot be read: %s", error)
-            return None
+            return error
 
     def _target(self) -> str:
         """The graph for people; what the DAG calls it where its entry or its connection cannot be read. Reads."""
@@ -99,6 +105,8 @@ class ReportOperator(BaseOperator):
         def make() -> RunRecord:
             results = results_of(facts, report.attention)
             header = header_of(context, facts.graph, stages=facts.stages, stamp=graph.stamp)
+            # Airflow gives a run that is cleared a new start.
+            header = replace(header, started_at_us=facts.began_us or header.started_at_us)
             return record_of(header, replace(results, after=look(everything_now, graph)))
 
         record, kept = history.keep(graph, make, days=graph.settings.history_days, warn=self.log.warning)
@@ -107,6 +115,20 @@ class ReportOperator(BaseOperator):
                 mark_recorded(graph.storage, record.header)
         if record is not None:
             emit_metrics(record, self.graph or graph.target)
+
+
+def _cannot_open(error: OpsError) -> str:
+    return (
+        f"the graph cannot be opened, so this report does not know what the run did: {error}; the report changed "
+        "nothing; what was done is in the rows of the tasks, and in the audit log of the graph; clear this task once "
+        "the graph can be opened"
+    )
+
+
+def _without_graph(facts: RunFacts, task_id: str, error: OpsError) -> RunFacts:
+    """The facts of a run whose graph cannot be opened, which is a failure of the task that reports. Pure."""
+    failure = Failure(task_id=task_id, table_key=None, message=_cannot_open(error))
+    return replace(facts, unopened=True, failures=(*facts.failures, failure))
 
 
 def _facts(context: Context, graph: Graph | None, target: str) -> RunFacts:
@@ -127,10 +149,11 @@ def _facts(context: Context, graph: Graph | None, target: str) -> RunFacts:
     return RunFacts(
         graph=target,
         stages=stages_of(context),
+        began_us=_began(context, left),
         states=states,
         failures=_failures(context, left, states),
         skipped=_skipped(left, states),
-        decisions=_decisions(context, graph, {decision.digest for decision in carried_out}),
+        decisions=_decisions(context, graph, states, {decision.digest for decision in carried_out}),
         carried_out=carried_out,
         plans=plans,
         reports={name: report for name, report in reports.items() if report is not None},
@@ -156,6 +179,13 @@ def _left(context: Context, graph: Graph | None) -> TaskJournals:
     except OpsError as error:
         _log.warning("What the tasks left in the graph cannot be read: %s", error)
         return TaskJournals(left=(), open=())
+
+
+def _began(context: Context, left: TaskJournals) -> int:
+    """When a run began that was cleared since, by what its tasks left; 0: it was not, or nothing tells. Pure."""
+    if not context["dag_run"].clear_number:
+        return 0
+    return min((one.header.started_at_us for one in left.left if one.header.started_at_us), default=0)
 
 
 def _failures(context: Context, left: TaskJournals, states: Mapping[str, str | None]) -> tuple[Failure, ...]:
@@ -194,18 +224,32 @@ def _drift(graph: Graph | None) -> tuple[DriftFinding, ...] | None:
         return None
 
 
-def _decisions(context: Context, graph: Graph | None, carried_out: Collection[str]) -> dict[str, Decision]:
-    """What was answered since the run was cleared, or about a plan that it carried out, by stage. Reads."""
+def _decisions(
+    context: Context, graph: Graph | None, states: Mapping[str, str | None], carried_out: Collection[str]
+) -> dict[str, Decision]:
+    """What was answered to the last question of each stage, or about a plan that was carried out. Reads."""
     found: dict[str, Decision] = {}
     if graph is None:
         return found
     for stage in BY_NAME.values():
         if stage.name in stages_of(context):
-            question = question_of(context, stage.tasks.approve)
+            question, state = question_of(context, stage.tasks.approve), states.get(stage.tasks.approve)
             kept = _kept_consent(graph, question)
-            if kept is not None and (kept.question == question or kept.digest in carried_out):
-                found[stage.name] = kept.decision or unanswered(kept.digest)
+            if kept is None or not (kept.digest in carried_out or _is_last(kept.question, question, state)):
+                continue
+            if kept.decision is not None:
+                found[stage.name] = kept.decision
+            elif state != "failed":  # an answer may have come that did not count: the task says why
+                found[stage.name] = unanswered(kept.digest)
     return found
+
+
+def _is_last(kept: QuestionId, now: QuestionId, state: str | None) -> bool:
+    """Whether nothing was asked after a kept question: a run may be cleared without the task that asked it. Pure.
+
+    A task that is cleared and asks again replaces what is kept, and one that does not come to ask is no success.
+    """
+    return kept == now or (state == "success" and kept.cleared < now.cleared)
 
 
 def _kept_consent(graph: Graph, question: QuestionId) -> Consent | None:

@@ -12,6 +12,7 @@ from omnigraph_ops.coordination.state import PLANS_DIR
 from omnigraph_ops.errors import InvalidInput, StalePlan
 from omnigraph_ops.graph.layout import now_us
 from omnigraph_ops.models.cleanup import CleanupPlan, RetentionPolicy
+from omnigraph_ops.models.repair import RepairPreview
 from omnigraph_ops.storage.store import Storage
 
 HOUR_US = 3_600_000_000
@@ -80,6 +81,17 @@ def test_a_kept_plan_that_is_gone_or_damaged_or_another_is_refused(tmp_path: Pat
     storage.write(sealed.plan_path(kept.digest), storage.read(sealed.plan_path(other.digest)))
     with pytest.raises(StalePlan, match="another plan"):
         sealed.load(storage, CleanupPlan, kept.digest)
+
+
+def test_a_plan_of_another_stage_is_not_called_damaged(tmp_path: Path) -> None:
+    storage, kept = Storage(str(tmp_path)), plan()
+    sealed.store(storage, kept)
+    with pytest.raises(StalePlan, match=r"is no plan of this stage, or another release made it .*nothing was done"):
+        sealed.load(storage, RepairPreview, kept.digest)
+    for content in (b"[]", b"{}", b"\xff", storage.read(sealed.plan_path(kept.digest)).replace(b'"/g"', b'"/h"')):
+        storage.write(sealed.plan_path(kept.digest), content)
+        with pytest.raises(StalePlan, match="is damaged"):
+            sealed.load(storage, RepairPreview, kept.digest)
 
 
 @pytest.mark.parametrize("text", ["", "sha256:", "sha256:../../x", "sha256:" + "g" * 64])

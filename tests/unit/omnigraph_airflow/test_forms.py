@@ -102,6 +102,20 @@ def test_a_form_refuses_an_age_below_an_hour_before_anything_runs(age: str | Non
             cleanup[name].resolve(value)
 
 
+@pytest.mark.parametrize(
+    ("name", "value", "taken"),
+    [
+        ("confirm_versions", 1_000_000, True),
+        pytest.param("confirm_versions", 10**400, False, id="too many"),
+        ("confirm_size", "10GiB", True),
+        pytest.param("confirm_size", "\u0661\u0660GiB", False, id="digits of another script"),
+    ],
+)
+def test_a_form_takes_the_bounds_that_the_run_can_read(name: str, value: object, *, taken: bool) -> None:
+    with nullcontext() if taken else pytest.raises(ParamValidationError):
+        stage_params(planned("cleanup"))[name].resolve(value)
+
+
 def test_what_a_form_leaves_empty_is_not_asked_for() -> None:
     found = request_of("cleanup", tables=None, keep=3, older_than=None, expiry={}, between_pins=False)
     assert (found.tables, found.keep, found.older_than, found.expiry) == ((), 3, None, None)
