@@ -43,6 +43,8 @@ class VectorHealth:
     """Whether entries of rows that are gone take the places of others in answers."""
     recall: float | None = None
     """The share of the ten nearest vectors that a query finds, at the engine's settings."""
+    recall_error: str | None = None
+    """Why queries failed."""
     bytes_per_query: int | None = None
     """Read with cold caches."""
     partitions_per_query: float | None = None

@@ -23,6 +23,7 @@ from omnigraph_ops.stages.recovery.recover import recover
 from tests.crash.harness_state import QUICK
 from tests.support.kills import AFTER, BEFORE, NO_VERSION, kill_at
 from tests.support.rows import rows_of
+from tests.support.shell import Cli
 from tests.support.vectors import clustered, column_of
 from tests.support.writers import entry_of, write
 
@@ -185,3 +186,17 @@ def test_a_vector_that_no_partition_takes_in_is_named_with_the_way_out(tmp_path:
     (told,) = health(open_graph(path), recall=3).tables
     assert told.error is None
     assert lance.dataset(path).version == version
+
+
+def test_an_index_that_cannot_be_asked_costs_its_table_nothing_but_the_recall(tmp_path: Path, cli: Cli) -> None:
+    vectors = pa.FixedSizeListArray.from_arrays(pa.array([float(n) for n in range(600)], pa.float32()), 2)
+    # The name of a column that Lance adds to every answer.
+    table = pa.table({"_distance": pa.array([1.0] * 300), "v": vectors})
+    dataset = lance.write_dataset(table, str(tmp_path / "a.lance"))
+    dataset.create_index("v", "IVF_FLAT", num_partitions=1)
+    shown = cli("health --recall 2", str(tmp_path))
+    (told,) = health(open_graph(str(tmp_path)), recall=2).tables
+    assert (told.error, told.score is not None, told.vectors[0].recall) == (None, True, None)
+    assert "queries of 1 vector index(es) fail, their rows say why" in " ".join(shown.err.split())
+    assert (shown.code, "queries fail: cannot search v of" in " ".join(shown.out.split())) == (1, True)
+    assert cli("health", str(tmp_path)).code == 0

@@ -11,7 +11,7 @@ from omnigraph_ops.graph.graph import Graph, select_entries, spec_of
 from omnigraph_ops.graph.layout import MANIFEST_DIR, any_version_of
 from omnigraph_ops.graph.schema import TableSpec
 from omnigraph_ops.graph.state import TableEntry
-from omnigraph_ops.lance.gateway import Dataset
+from omnigraph_ops.lance.gateway import Dataset, LanceFailure
 from omnigraph_ops.lance.index_entries import limited_kinds, shown_dead_entries, with_dead_entries
 from omnigraph_ops.lance.tables import TableFacts, table_facts
 from omnigraph_ops.lance.vector_indexes import Answers, VectorFacts, answers, vector_facts
@@ -340,10 +340,15 @@ def _vectors_of(
     """The vector indexes of a table at its HEAD. Reads metadata; with queries, samples of the vectors and the index."""
     found = vector_facts(head)
     shown = shown_dead_entries(facts, with_dead_entries(head, facts, limited_kinds(texts=False)).found)
-    return tuple(
-        _health(index, answers(reopen, index, queries) if queries else None, dead_entries=index.name in shown)
-        for index in found
-    )
+    told = []
+    for index in found:
+        asked, failure = None, None
+        try:
+            asked = answers(reopen, index, queries) if queries else None
+        except LanceFailure as error:
+            failure = str(error)
+        told.append(replace(_health(index, asked, dead_entries=index.name in shown), recall_error=failure))
+    return tuple(told)
 
 
 def _health(facts: VectorFacts, found: Answers | None, *, dead_entries: bool) -> VectorHealth:

@@ -61,11 +61,13 @@ class Health(RunStage[HealthRequest, HealthReport]):
 
     def problem(self, report: HealthReport) -> str:
         unread = not_read([table.table_key for table in report.tables if table.error is not None])
+        failing = sum(index.recall_error is not None for table in report.tables for index in table.vectors)
+        queries = f"queries of {failing} vector index(es) fail, their rows say why" if failing else ""
         gaps = report.gaps or ()
         lost = _LOST if any(not gap.is_unknown and not gap.is_rebuildable for gap in gaps) else ""
         rebuildable = _REBUILDABLE if any(gap.is_rebuildable for gap in gaps) else ""
         unknown = _UNKNOWN if any(gap.is_unknown for gap in gaps) else ""
-        return "; ".join(filter(None, (unread, lost, rebuildable, unknown)))
+        return "; ".join(filter(None, (unread, queries, lost, rebuildable, unknown)))
 
 
 _LOST = (
@@ -134,6 +136,7 @@ def _cells(table: TableHealth) -> tuple[str, ...]:
 def _vector(table_key: str, index: VectorHealth) -> tuple[str, ...]:
     asked = index.recall is not None and index.bytes_per_query is not None
     notes = ["deleted rows take places among the nearest; optimize folds it"] if index.dead_entries else []
+    notes += [f"queries fail: {index.recall_error}"] if index.recall_error else []
     notes += [f"{index.problem}; optimize --retrain-vectors improves it if its vectors allow"] if index.problem else []
     return (
         f"{table_key} {index.name}",
