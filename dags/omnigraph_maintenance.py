@@ -17,8 +17,8 @@
 step, and the run ends red as *unapproved*. An approval covers exactly the plan that was shown: if the graph moved,
 the step refuses. To approve in advance, trigger by hand with `confirm_repair` or `confirm_cleanup`, or give
 `standing_approval` its bounds; whatever is outside the bounds still waits for a person. Where a graph has approvers,
-only their answers count. A run that is cleared asks anew. If only `report` is
-cleared, the answer and the colour of the run stay. If the graph cannot be opened, `report` fails and says why.
+only their answers count. A run that is cleared asks anew. If only `report` is cleared, the answer and the state of
+the run stay. If the graph cannot be opened, `report` fails and says why.
 
 **Which graph**: the param `graph`, else the Airflow Variable `omnigraph_graph`, else the environment
 variable `OMNIGRAPH_GRAPH`.

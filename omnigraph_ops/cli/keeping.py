@@ -188,7 +188,7 @@ def files_verb(call: Call) -> int:
         raise UsageError("--json and --format csv exclude each other")
     graph = call.open()
     freeze = read_freeze(graph, call.options["freeze_id"])
-    files = cut_files(graph, freeze)
+    files = cut_files(graph, freeze, call.progress)
     if call.options["checksum"]:
         files = with_checksums(
             graph,

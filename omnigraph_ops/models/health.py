@@ -44,7 +44,7 @@ class VectorHealth:
     recall: float | None = None
     """The share of the ten nearest vectors that a query finds, at the engine's settings."""
     recall_error: str | None = None
-    """Why queries failed."""
+    """Why the queries that measure it failed."""
     bytes_per_query: int | None = None
     """Read with cold caches."""
     partitions_per_query: float | None = None
@@ -110,7 +110,7 @@ class VersionGap:
     is_unknown: bool = False
     """Whether it could not be looked at."""
     is_rebuildable: bool = False
-    """Whether only indexes lack files, of main: `optimize` builds these anew."""
+    """Whether only index files of main are gone: `optimize` builds these indexes anew."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -38,6 +38,7 @@ from tests.support.freezes import copy_cut, freeze_tags, make_branch_anew
 from tests.support.orphans import KNOWS, PERSON, WEEK, age, drop
 from tests.support.plain import answers, append, content, indexed, opened, rows
 from tests.support.rows import rows_everywhere
+from tests.support.shell import Cli
 from tests.support.writers import copies, delete_first, drift, entry_of, write
 
 SMALL = {"loads": 3, "rows": 9, "node_types": 1}
@@ -365,6 +366,16 @@ def test_an_index_that_is_not_all_there_is_told_and_keeps_no_rows_from_being_cop
     assert said.endswith("; it goes into the copy like that, where every row can be read")
     assert [file for file in copied if file.startswith("b.lance/data/")]
     assert not [file for file in copied if file.endswith("page_lookup.lance")]
+
+
+def test_whoever_lists_the_files_is_told_of_an_index_that_is_not_all_there(tmp_path: Path, cli: Cli) -> None:
+    indexed(tmp_path / "db" / "items.lance", stable=True)
+    freeze = freeze_graph(opened(tmp_path / "db"))
+    (lost,) = (tmp_path / "db" / "items.lance" / "_indices").glob("*/page_lookup.lance")
+    lost.unlink()
+    shown = cli(f"files --freeze {freeze.freeze_id}", str(tmp_path / "db"))
+    assert shown.code == 0
+    assert "lacks page_lookup.lance" in " ".join(shown.err.split())
 
 
 def test_an_index_that_covers_no_row_may_have_no_file(tmp_path: Path) -> None:

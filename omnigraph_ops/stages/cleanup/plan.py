@@ -279,7 +279,8 @@ def refusal(
 
 def _lost_pin(graph: Graph, entry: TableEntry, view: GraphView) -> str | None:
     """Which published version of the main chain lacks rows: an older one may be the last to have them. Reads."""
-    pinned = {e.version: (s, e) for s in (*view.branches, view.main) for e in s.entries if _is_on_main(e, entry)}
+    published = ((state, other) for state in (*view.branches, view.main) for other in state.entries)
+    pinned = {e.version: (s, e) for s, e in published if e.path == entry.path and e.branch is None}
     needed: dict[str, tuple[int, str]] = {}
     for state, other in pinned.values():
         publisher = f"branch {state.branch or 'main'!r} pins version {other.version}, which"
@@ -305,7 +306,3 @@ def _is_whole(graph: Graph, path: str, size: int) -> bool:
         return graph.storage.stat(path).size >= size
     except (FileNotFoundError, StorageError):
         return False
-
-
-def _is_on_main(other: TableEntry, entry: TableEntry) -> bool:
-    return other.path == entry.path and other.branch is None

@@ -108,7 +108,8 @@ def observe_table(graph: Graph, entry: TableEntry, policy: OptimizePolicy) -> Ta
         refuse_deferral(head, entry.table_key)
     facts = table_facts(head, policy.target_rows, policy.exclude, policy.cut)
     lost = _lost(graph, entry, facts)
-    facts = replace(facts, indexes=tuple(replace(i, covered=_NONE) if i.name in lost else i for i in facts.indexes))
+    usable = (replace(i, covered=frozenset()) if i.name in lost else i for i in facts.indexes)
+    facts = replace(facts, indexes=tuple(usable))
     missing = missing_indexes(spec, facts)
     return TableObservation(
         spec=spec,
@@ -126,11 +127,8 @@ def observe_table(graph: Graph, entry: TableEntry, policy: OptimizePolicy) -> Ta
     )
 
 
-_NONE = frozenset[int]()
-
-
 def _lost(graph: Graph, entry: TableEntry, facts: TableFacts) -> frozenset[str]:
-    """The indexes that lack files, where they may be built anew: the manifest and one listing. Reads."""
+    """The indexes that lack files, where they may be built anew: the manifest and a listing for each. Reads."""
     wanted = facts.rows and facts.indexes and graph.lance.may_rebuild_indexes
     lost = lost_indexes(graph.storage, entry.path, facts.version) if wanted else frozenset[str]()
     # Where the table has moved on, somebody may have replaced the index and collected the files.
