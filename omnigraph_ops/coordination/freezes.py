@@ -9,6 +9,7 @@ import time
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
 
+from omnigraph_ops.coordination.environment import clock_problem
 from omnigraph_ops.coordination.holds import (
     Hold,
     freezes,
@@ -20,7 +21,6 @@ from omnigraph_ops.coordination.holds import (
 )
 from omnigraph_ops.coordination.lease import committer_turn
 from omnigraph_ops.coordination.state import FREEZES_DIR
-from omnigraph_ops.coordination.store_check import clock_problem
 from omnigraph_ops.errors import CorruptGraph, GraphFrozen, InvalidInput, LeaseHeld, StorageError
 from omnigraph_ops.graph.graph import Graph
 from omnigraph_ops.graph.layout import INTERNAL_DATASETS, is_ulid

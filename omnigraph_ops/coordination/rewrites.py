@@ -7,10 +7,10 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 
 from omnigraph_ops.coordination import rewrite_journal
+from omnigraph_ops.coordination.environment import process_name
 from omnigraph_ops.coordination.holds import HoldKind, active_holds
 from omnigraph_ops.coordination.lease import LeaseKeeper, committer_turn
 from omnigraph_ops.coordination.pace import ceilings_of
-from omnigraph_ops.coordination.processes import process_name
 from omnigraph_ops.coordination.rewrite_journal import (
     Attempt,
     Fate,

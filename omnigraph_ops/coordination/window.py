@@ -15,8 +15,8 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 
 from omnigraph_ops.coordination import guards
+from omnigraph_ops.coordination.environment import process_name
 from omnigraph_ops.coordination.lease import LeaseKeeper
-from omnigraph_ops.coordination.processes import process_name
 from omnigraph_ops.errors import (
     CorruptGraph,
     DriftFound,

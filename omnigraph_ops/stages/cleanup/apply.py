@@ -8,6 +8,7 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 
 from omnigraph_ops.config.settings import Settings
+from omnigraph_ops.coordination.environment import refuse_wrong_clock
 from omnigraph_ops.coordination.fence import INTERNAL_COMPACTION
 from omnigraph_ops.coordination.freezes import refuse_frozen, sweep_ended
 from omnigraph_ops.coordination.guards import looks, refuse_lasting, refuse_pending
@@ -15,7 +16,6 @@ from omnigraph_ops.coordination.holds import GraphView, announced, look
 from omnigraph_ops.coordination.landing import shared_turn
 from omnigraph_ops.coordination.lease import LeaseKeeper, committer_turn
 from omnigraph_ops.coordination.sealed import verify
-from omnigraph_ops.coordination.store_check import refuse_wrong_clock
 from omnigraph_ops.errors import CorruptGraph, OpsError, StalePlan, StorageError, UnknownTable
 from omnigraph_ops.graph.graph import Graph
 from omnigraph_ops.graph.lance_manifest import stored_versions

@@ -6,11 +6,11 @@ import time
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
+from omnigraph_ops.coordination.environment import refuse_wrong_clock_unwritten
 from omnigraph_ops.coordination.freezes import why_frozen
 from omnigraph_ops.coordination.guards import look_again, refuse_lasting
 from omnigraph_ops.coordination.holds import GraphView, look
 from omnigraph_ops.coordination.sealed import expiry, seal
-from omnigraph_ops.coordination.store_check import refuse_wrong_clock_unwritten
 from omnigraph_ops.errors import OpsError, StorageError
 from omnigraph_ops.graph.graph import Graph, select_entries
 from omnigraph_ops.graph.layout import branch_reference, is_schema_apply_lock, now_us

@@ -9,11 +9,11 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 
 from omnigraph_ops.coordination import sealed
+from omnigraph_ops.coordination.environment import refuse_wrong_clock
 from omnigraph_ops.coordination.freezes import refuse_any_freeze, sweep_ended
 from omnigraph_ops.coordination.guards import refuse_lasting
 from omnigraph_ops.coordination.holds import look
 from omnigraph_ops.coordination.lease import LeaseKeeper, committer_turn
-from omnigraph_ops.coordination.store_check import refuse_wrong_clock
 from omnigraph_ops.graph.graph import Graph
 from omnigraph_ops.models.cleanup import PlannedFile
 from omnigraph_ops.models.orphans import OrphanFile, OrphanKind, OrphansPlan, OrphansReport, SparedFile

@@ -12,9 +12,9 @@ import itertools
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import replace
 
+from omnigraph_ops.coordination.environment import clock_problem
 from omnigraph_ops.coordination.sealed import KEPT_AFTER_EXPIRY_US
 from omnigraph_ops.coordination.state import PLANS_DIR
-from omnigraph_ops.coordination.store_check import clock_problem
 from omnigraph_ops.errors import StalePlan
 from omnigraph_ops.graph.layout import is_plain, is_ulid, made_at_us, now_us
 from omnigraph_ops.models.orphans import FilesInParts, OrphanFile, OrphanGroup, OrphanKind, OrphansPlan, PlanPart

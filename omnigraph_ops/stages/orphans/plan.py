@@ -10,7 +10,7 @@ from functools import partial
 from pathlib import Path
 
 from omnigraph_ops.coordination import sealed
-from omnigraph_ops.coordination.store_check import refuse_wrong_clock_unwritten
+from omnigraph_ops.coordination.environment import refuse_wrong_clock_unwritten
 from omnigraph_ops.errors import InvalidInput, OpsError
 from omnigraph_ops.graph.graph import Graph
 from omnigraph_ops.graph.lance_manifest import stored_versions

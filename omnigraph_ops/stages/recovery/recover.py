@@ -9,13 +9,13 @@ from collections.abc import Iterator
 from functools import partial
 
 from omnigraph_ops.coordination import guards
+from omnigraph_ops.coordination.environment import clock_problem
 from omnigraph_ops.coordination.fence import drop_stale_fence
 from omnigraph_ops.coordination.freezes import refuse_frozen, sweep_ended_here
 from omnigraph_ops.coordination.holds import active_holds, sweep_holds, sweep_removals
 from omnigraph_ops.coordination.lease import LeaseKeeper, committer_turn
 from omnigraph_ops.coordination.rewrites import sweep_rewrites
 from omnigraph_ops.coordination.state import CLONES_DIR, HOLDS_DIR, OPERATIONS_DIR, REMOVALS_DIR, REWRITES_DIR
-from omnigraph_ops.coordination.store_check import clock_problem
 from omnigraph_ops.errors import CorruptGraph, GraphError, LeaseHeld, OperatorNeeded, OpsError, StalePlan
 from omnigraph_ops.graph.graph import Graph
 from omnigraph_ops.graph.layout import MAINTENANCE_DIR, RECOVERY_DIR, new_ulid, now_us
