@@ -36,10 +36,9 @@ from omnigraph_ops.spark.orphans_tasks import (
     read_references_of,
     rows_of_sources,
 )
+from omnigraph_ops.stages.orphans.candidates import Folders, Sorted, Totals, folder_of, sweep_parts
 from omnigraph_ops.stages.orphans.inventory_file import Inventory
-from omnigraph_ops.stages.orphans.parts import folder_of, sweep_parts
 from omnigraph_ops.stages.orphans.plan import Searched, plan_orphans
-from omnigraph_ops.stages.orphans.sorting import Folders, Sorted, Totals
 from omnigraph_ops.stages.orphans.stage import OrphansRequest
 from omnigraph_ops.stages.orphans.survey import survey
 from omnigraph_ops.storage.inventory import Stored, remove_files

@@ -18,9 +18,8 @@ from omnigraph_ops.graph import Graph, open_graph
 from omnigraph_ops.graph.references import Reference, read_branches, stream_references
 from omnigraph_ops.lance.gateway import BranchRef
 from omnigraph_ops.models.orphans import PlaceTotal, PlanPart, UnknownFile
+from omnigraph_ops.stages.orphans.candidates import MOST_IN_PART, Candidate, Folders, Group, Sorted, Totals, put_part
 from omnigraph_ops.stages.orphans.inventory_file import Inventory, Piece
-from omnigraph_ops.stages.orphans.parts import MOST_IN_PART, put_part
-from omnigraph_ops.stages.orphans.sorting import Candidate, Folders, Group, Sorted, Totals
 from omnigraph_ops.stages.orphans.survey import Judge
 from omnigraph_ops.storage.inventory import Stored, below_folder
 from omnigraph_ops.storage.parquet import from_parquet, to_parquet

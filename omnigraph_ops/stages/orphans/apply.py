@@ -19,7 +19,7 @@ from omnigraph_ops.models.cleanup import PlannedFile
 from omnigraph_ops.models.orphans import OrphanFile, OrphanKind, OrphansPlan, OrphansReport, SparedFile
 from omnigraph_ops.models.runs import FilesDone, Unit
 from omnigraph_ops.progress import SILENT, Progress
-from omnigraph_ops.stages.orphans.parts import check_parts, files_of
+from omnigraph_ops.stages.orphans.candidates import check_parts, files_of
 from omnigraph_ops.stages.orphans.plan import dropped_to_keep
 from omnigraph_ops.stages.orphans.quarantine import begin, discard_if_empty, place_of
 from omnigraph_ops.stages.orphans.survey import Standing, Survey, check_age, survey

@@ -20,9 +20,8 @@ from omnigraph_ops.lance.gateway import lance_errors
 from omnigraph_ops.models.orphans import FilesInParts, OrphanGroup, OrphanKind, OrphansPlan
 from omnigraph_ops.parallel import in_parallel
 from omnigraph_ops.progress import SILENT, Progress
+from omnigraph_ops.stages.orphans.candidates import Folders, Group, Sorted, Totals, described
 from omnigraph_ops.stages.orphans.inventory_file import Inventory
-from omnigraph_ops.stages.orphans.parts import described
-from omnigraph_ops.stages.orphans.sorting import Folders, Group, Sorted, Totals
 from omnigraph_ops.stages.orphans.survey import Survey, check_age, reasons_to_keep, survey
 from omnigraph_ops.storage.inventory import Stored
 

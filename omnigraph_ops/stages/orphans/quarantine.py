@@ -29,7 +29,7 @@ from omnigraph_ops.models.orphans import (
 )
 from omnigraph_ops.models.runs import FilesDone, Unit
 from omnigraph_ops.progress import SILENT, Progress
-from omnigraph_ops.stages.orphans.parts import copy_parts, files_in_parts
+from omnigraph_ops.stages.orphans.candidates import copy_parts, files_in_parts
 from omnigraph_ops.storage.inventory import (
     Stored,
     below_folder,

@@ -91,7 +91,7 @@ class Orphans(PlannedStage[OrphansRequest, OrphansPlan, OrphansReport]):
     def plan_on_spark(self, graph: Graph, request: OrphansRequest, tell: Progress, submit: Submit) -> OrphansPlan:
         """The same; from the threshold on by the job `orphans`, the files of the plan in parts. Writes them."""
         from omnigraph_ops.graph.layout import new_ulid
-        from omnigraph_ops.stages.orphans.parts import folder_of
+        from omnigraph_ops.stages.orphans.candidates import folder_of
         from omnigraph_ops.stages.orphans.plan import known_files
 
         least = graph.settings.spark_from(self.name) or 0
