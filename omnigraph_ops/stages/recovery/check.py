@@ -16,10 +16,10 @@ from omnigraph_ops.graph.sidecars import list_sidecars
 from omnigraph_ops.graph.state import TableEntry
 from omnigraph_ops.models.health import BranchFinding, CheckReport, CheckStatus, DriftFinding, SidecarFinding
 from omnigraph_ops.parallel import in_parallel
-from omnigraph_ops.stages.recovery.half_made import commit_graph_findings
 from omnigraph_ops.stages.recovery.unhealed import (
     branch_advice,
     branch_findings,
+    commit_graph_findings,
     expiry_advice,
     internal_damage,
     mismatch_advice,

@@ -43,7 +43,7 @@ from omnigraph_ops.graph.publish import Published
 from omnigraph_ops.graph.sidecars import AuditOutcome, ExactWrite, Sidecar, SidecarFile, SidecarPin, list_sidecars
 from omnigraph_ops.graph.state import BranchState, GraphCommit, TableEntry
 from omnigraph_ops.lance.evidence import fragment_prints, unreadable
-from omnigraph_ops.stages.recovery.put_back import Overlaid
+from omnigraph_ops.stages.recovery.unpublished import Overlaid
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -38,10 +38,9 @@ from omnigraph_ops.models.health import FAILED, RecoverReport, RecoveryOutcome, 
 from omnigraph_ops.models.runs import Unit
 from omnigraph_ops.outcomes.runs import settle
 from omnigraph_ops.stages.recovery.check import check
-from omnigraph_ops.stages.recovery.half_made import drop_half_made
 from omnigraph_ops.stages.recovery.proofs import Unpublishable
-from omnigraph_ops.stages.recovery.put_back import put_back
-from omnigraph_ops.stages.recovery.unpublished import publish_leftovers, roll_back
+from omnigraph_ops.stages.recovery.unhealed import drop_half_made
+from omnigraph_ops.stages.recovery.unpublished import publish_leftovers, put_back, roll_back
 from omnigraph_ops.stages.recovery.verdict import Judgement, judged_sidecar
 from omnigraph_ops.storage.inventory import folders_in
 from omnigraph_ops.watch import Stopped
