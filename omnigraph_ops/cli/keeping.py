@@ -36,7 +36,7 @@ declare_unasked(UNASKED_BY_NAME["backup"])
 )
 def verify_verb(call: Call) -> int:
     from omnigraph_ops.outcomes.backups import backup_of
-    from omnigraph_ops.stages.backup.view import verify_view
+    from omnigraph_ops.stages.backup.stage import verify_view
 
     pace = request_of(PaceRequest, call.options).max_bytes_per_second
     place, backup_id = backup_of(call.options["backup"])
@@ -72,7 +72,7 @@ def _verified(call: Call, backup: str, pace: int | None) -> VerifyReport:
     graph=False,
 )
 def restore_verb(call: Call) -> int:
-    from omnigraph_ops.stages.backup.view import restore_view
+    from omnigraph_ops.stages.backup.stage import restore_view
 
     backup, destination = call.options["backup"], call.options["destination"]
     pace = request_of(PaceRequest, call.options).max_bytes_per_second
@@ -112,7 +112,7 @@ def _pace(pace: int | None) -> list[str]:
 def backups_verb(call: Call) -> int:
     from omnigraph_ops.outcomes.backups import place_of
     from omnigraph_ops.stages.backup.listing import list_backups
-    from omnigraph_ops.stages.backup.view import backups_view
+    from omnigraph_ops.stages.backup.stage import backups_view
 
     destination = place_of(call.options["destination"])
     if not destination.exists(""):

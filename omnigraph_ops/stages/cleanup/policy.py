@@ -217,41 +217,9 @@ class InternalTables:
     going: Mapping[str, Collection[int]] = field(default_factory=dict)
     """Path of a table to the versions of its main chain that the same plan removes."""
 
-    def plan(self, policy: RetentionPolicy, now_us: int) -> Iterator[TableCleanupPlan]:
-        """The rows of a plan about them; what keeps one from being read becomes its refusal. Reads."""
-        for key, path in self.graph.format.internal_tables(self.graph.context):
-            entry = _entry(self.graph, key, path)
-            row = TableCleanupPlan(
-                table_key=key,
-                table_path=path,
-                pinned_version=entry.version,
-                lance_head_version=entry.version,
-                versions=(),
-                between_pins=True,
-            )
-            try:
-                yield self._planned(entry, row, policy, now_us)
-            except OpsError as error:
-                yield replace(row, refused=str(error))
-
-    def _planned(
-        self, entry: TableEntry, row: TableCleanupPlan, policy: RetentionPolicy, now_us: int
-    ) -> TableCleanupPlan:
-        refused = self.refusal(entry)
-        if refused is not None:
-            return replace(row, refused=refused)
-        head = self.graph.open_head(entry)
-        wanted = candidates(existing_versions(head), policy, now_us)
-        protection = self.protect(entry, head, wanted)
-        versions, _ = removable(wanted, protection, between_pins=True, expiry=policy.expiry)
-        files = files_to_go(entry, head, versions)
-        return replace(
-            row,
-            versions=versions,
-            protected=protection.versions,
-            estimated_bytes=sum(f.size for f in files),
-            files=files,
-        )
+    def entries(self) -> Iterator[TableEntry]:
+        """Each of them at its newest version. Reads."""
+        return (_entry(self.graph, *table) for table in self.graph.format.internal_tables(self.graph.context))
 
     def refusal(self, entry: TableEntry) -> str | None:
         """Why no version of one may be collected right now, None when it may. Reads."""
