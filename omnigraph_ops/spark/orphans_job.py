@@ -61,7 +61,7 @@ class SparkSearch:
         """As `Search`. Reads, and writes parts."""
         references: list[Source] = []
         look = survey(graph, cutoff=cutoff, reader=partial(self._references, references))
-        seen, totals, folders = Sorted(judge=look.judge, cutoff=look.cutoff), Totals(), Folders(judge=look.judge)
+        seen, totals, folders = Sorted(), Totals(), Folders(judge=look.judge)
         listed = _of_store(graph, folders) if inventory is None else _of_inventory(inventory)
         judging = Judging(
             root=graph.storage.root,
@@ -144,7 +144,7 @@ def _judged(spark: SparkSession, judging: Judging, sources: Sequence[Source]) ->
 def _joined(seen: Sorted, totals: Totals, folders: Folders, found: Sequence[PartSorted]) -> None:
     """Add what the tasks found."""
     for each in found:
-        seen.join(each.sorted(seen.judge, seen.cutoff))
+        seen.join(each.sorted)
         totals.join(each.places)
         for path, modified_at in each.empty:
             folders.add(Stored(path=path, size=0, modified_at=modified_at, is_folder=True))

@@ -124,8 +124,6 @@ def _parents(folder: str) -> list[str]:
 class Sorted:
     """Stored files, sorted by verdict and age."""
 
-    judge: Judge
-    cutoff: float
     candidates: list[Candidate] = field(default_factory=list)
     groups: dict[str, Group] = field(default_factory=dict)
     unknown: list[UnknownFile] = field(default_factory=list)
@@ -135,14 +133,14 @@ class Sorted:
     young_files: int = 0
     young_bytes: int = 0
 
-    def add(self, item: Stored) -> None:
+    def add(self, item: Stored, judge: Judge, cutoff: float) -> None:
         """Judge one stored file."""
         self.files, self.bytes = self.files + 1, self.bytes + item.size
         if item.is_special:
             self.unknown.append(UnknownFile(path=item.path, size=item.size))
             return
-        verdict = self.judge.verdict(item.path)
-        if item.path in self.judge.references.exact:
+        verdict = judge.verdict(item.path)
+        if item.path in judge.references.exact:
             self.seen_references += 1
         if verdict.standing is Standing.UNKNOWN:
             self.unknown.append(UnknownFile(path=item.path, size=item.size))
@@ -151,7 +149,7 @@ class Sorted:
                 needed = f"{item.path}: {verdict.reason}"
                 self._tell(verdict.group, Group(kind=OrphanKind.DROPPED_TABLE, needed=needed))
         elif verdict.kind is not None:
-            self._orphan(item, verdict.kind, verdict.group)
+            self._orphan(item, verdict.kind, verdict.group, is_old=item.modified_at < cutoff)
 
     def join(self, other: Sorted) -> None:
         """Add what another batch had."""
@@ -165,25 +163,24 @@ class Sorted:
         self.young_files += other.young_files
         self.young_bytes += other.young_bytes
 
-    def verify(self, storage: Storage) -> None:
+    def verify(self, storage: Storage, cutoff: float) -> None:
         """Replace what an inventory says about candidates by what is stored now; drop what is gone. Reads."""
         found = look_again(storage, [c.file.path for c in self.candidates])
         kept = []
         for candidate, now in zip(self.candidates, found, strict=True):
-            if isinstance(now, Stored) and not (now.is_special or now.is_folder) and now.modified_at < self.cutoff:
+            if isinstance(now, Stored) and not (now.is_special or now.is_folder) and now.modified_at < cutoff:
                 file = replace(candidate.file, size=now.size, modified_at=now.modified_at)
                 kept.append(replace(candidate, file=file))
             elif candidate.group is not None:
                 self._tell(candidate.group, Group(kind=candidate.file.kind, changed=True))
         self.candidates = kept
 
-    def _orphan(self, item: Stored, kind: OrphanKind, group: str | None) -> None:
-        old = item.modified_at < self.cutoff
-        if not old:
+    def _orphan(self, item: Stored, kind: OrphanKind, group: str | None, *, is_old: bool) -> None:
+        if not is_old:
             self.young_files, self.young_bytes = self.young_files + 1, self.young_bytes + item.size
         if group is not None:
-            self._tell(group, Group(kind=kind, young="" if old else item.path))
-        elif not old:
+            self._tell(group, Group(kind=kind, young="" if is_old else item.path))
+        elif not is_old:
             return
         file = OrphanFile(path=item.path, size=item.size, modified_at=item.modified_at, kind=kind)
         self.candidates.append(Candidate(file=file, group=group))

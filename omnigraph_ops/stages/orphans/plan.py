@@ -122,16 +122,16 @@ def plan_orphans(
 def search_here(graph: Graph, inventory: Inventory | None, cutoff: float, progress: Progress) -> Searched:
     """Search in this process. As `Search`."""
     look = survey(graph, cutoff=cutoff)
-    seen, folders, totals = Sorted(judge=look.judge, cutoff=look.cutoff), Folders(judge=look.judge), Totals()
+    seen, folders, totals = Sorted(), Folders(judge=look.judge), Totals()
     items = graph.stored() if inventory is None else inventory.rows()
     what = "files and folders, all of them" if inventory is None else "files of this graph in the inventory"
     for item in _counted(items, what, progress):
         folders.add(item)
         if not item.is_folder:
-            seen.add(item)
+            seen.add(item, look.judge, look.cutoff)
     if inventory is not None:
         progress("looking up the candidates of the inventory file")
-        seen.verify(graph.storage)
+        seen.verify(graph.storage, look.cutoff)
     totals.add(seen.candidates)
     return Searched(
         look=look,
