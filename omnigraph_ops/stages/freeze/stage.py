@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Annotated
 
 from omnigraph_ops.models.freeze import (
     DEFAULT_TTL_SECONDS,
+    CutFile,
     CutFiles,
+    FileRow,
     Freeze,
     HoldList,
     HoldState,
@@ -126,6 +129,25 @@ def _cells(hold: ListedHold) -> tuple[str, ...]:
         age(hold.age_seconds or 0),
         _at(hold.expires_at or 0),
         hold.reason,
+    )
+
+
+def file_list(graph: Graph, freeze_id: str, files: Sequence[CutFile]) -> CutFiles:
+    """The list as a person or a script reads it. Pure."""
+    return CutFiles(
+        uri=graph.target,
+        freeze_id=freeze_id,
+        files=tuple(
+            FileRow(
+                file=f.file,
+                normalized=graph.context.location.uri(f.source),
+                size=f.size,
+                kind=f.kind,
+                records_root=f.records_root,
+                checksum=f.checksum,
+            )
+            for f in files
+        ),
     )
 
 
