@@ -84,6 +84,7 @@ def _stat(pid: int) -> list[str]:
 
 
 _ROUNDS, _RACERS = 3, 8
+_PASSED = set[str]()
 
 
 def refuse_unsafe_store(storage: Storage) -> None:
@@ -92,12 +93,7 @@ def refuse_unsafe_store(storage: Storage) -> None:
     Local file systems link atomically and are not raced. A store that passed is not asked again by
     this process; its keys are deleted.
     """
-    if not storage.is_local:
-        _race(storage)
-
-
-def _race(storage: Storage) -> None:
-    if storage.root in _passed():
+    if storage.is_local or storage.root in _PASSED:
         return
     for _ in range(_ROUNDS):
         key = f"{PROBE_PREFIX}{uuid.uuid4().hex}"
@@ -114,12 +110,7 @@ def _race(storage: Storage) -> None:
                 "does not honour conditional puts (If-None-Match), so commits would be lost without an error; nothing "
                 "was written; use a store that does"
             )
-    _passed().add(storage.root)
-
-
-@functools.cache
-def _passed() -> set[str]:
-    return set()
+    _PASSED.add(storage.root)
 
 
 MOST_SECONDS_APART = 300.0

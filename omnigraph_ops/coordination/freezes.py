@@ -12,8 +12,8 @@ from dataclasses import replace
 from omnigraph_ops.coordination.environment import clock_problem
 from omnigraph_ops.coordination.holds import (
     Hold,
+    active_holds,
     freezes,
-    holds_and_faults,
     is_active,
     read_hold,
     release_hold,
@@ -66,10 +66,7 @@ def refuse_frozen(graph: Graph, table_key: str | None = None) -> None:
 
 def refuse_any_freeze(graph: Graph) -> None:
     """Raise `GraphFrozen` if anything of the graph is frozen; `CorruptGraph` where a record does not tell. Reads."""
-    holds, unreadable = holds_and_faults(graph.storage)
-    for reason in unreadable.values():
-        raise CorruptGraph(reason)
-    for hold in (h for h in holds if h.freeze is not None):
+    for hold in (h for h in active_holds(graph.storage) if h.freeze is not None):
         raise GraphFrozen(frozen_text(graph.target, hold))
 
 

@@ -209,8 +209,11 @@ def _recover_one(
 
 def _why_left(graph: Graph, file: SidecarFile, judgement: Judgement, grace: float) -> RecoveryOutcome | None:
     """What is said of a sidecar that stays as it is for now; None where it may be settled. Reads."""
-    if (engines := _left_to_engine(graph, judgement.finding)) is not None:
-        return _left(judgement.finding, "left_to_engine", engines)
+    if not judgement.finding.recoverable:
+        return _left(judgement.finding, "left_to_engine", judgement.finding.detail)
+    if staged := ", ".join(staging_files(graph.storage)):
+        why = f"a schema apply is in flight or crashed ({staged}); an open by the engine settles it first"
+        return _left(judgement.finding, "left_to_engine", why)
     if (young := _too_young(graph, file, judgement, grace)) is not None:
         return _left(judgement.finding, "deferred", young)
     return None
@@ -221,16 +224,6 @@ def withdraw_expiry(graph: Graph, branch: str) -> None:
     for file in list_sidecars(graph.storage, graph.format.sidecar_version):
         if file.sidecar is not None and file.sidecar.branch == branch and file.sidecar.is_of_row_expiry:
             graph.storage.delete(file.path)
-
-
-def _left_to_engine(graph: Graph, finding: SidecarFinding) -> str | None:
-    """Why only the engine (or a person) may go on with a sidecar, None when we may. Reads."""
-    if not finding.recoverable:
-        return finding.detail
-    staged = staging_files(graph.storage)
-    if staged:
-        return f"a schema apply is in flight or crashed ({', '.join(staged)}); an open by the engine settles it first"
-    return None
 
 
 def _rewritten_at(graph: Graph, file: SidecarFile, judgement: Judgement) -> float:
