@@ -101,9 +101,9 @@ def _lease(destination: Storage, backup_id: str) -> contextlib.AbstractContextMa
     return patient_lease(destination, place, purpose="backup")
 
 
-def list_backups(target: str, access: StoreAccess = AMBIENT) -> BackupList:
+def list_backups(target: str) -> BackupList:
     """Every backup below a destination, newest first. Reads."""
-    destination = place_of(target, access)
+    destination = place_of(target)
     return BackupList(
         destination=destination.root,
         backups=tuple(_listed(destination, backup_id) for backup_id in backup_ids(destination)),

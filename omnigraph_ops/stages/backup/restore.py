@@ -42,7 +42,7 @@ from omnigraph_ops.stages.recovery.check import check
 from omnigraph_ops.storage.copying import Expected, copy_file, copy_within
 from omnigraph_ops.storage.half_written import is_half_written
 from omnigraph_ops.storage.inventory import below_folder, remove_files
-from omnigraph_ops.storage.location import AMBIENT, StoreAccess, refuse_as_new_place
+from omnigraph_ops.storage.location import refuse_as_new_place
 from omnigraph_ops.storage.store import Storage
 
 _TURN = LeasePlace(path=RESTORE_LEASE_PATH, name="the restore")
@@ -54,7 +54,6 @@ def restore_backup(
     place: str,
     *,
     settings: Settings | None = None,
-    access: StoreAccess = AMBIENT,
     bytes_per_second: int | None = None,
     mover: Mover | None = None,
     progress: Progress = SILENT,
@@ -71,9 +70,9 @@ def restore_backup(
         CorruptGraph: a file of the backup is not what was backed up; the restored graph has no manifest.
     """
     began = time.time()
-    storage, backup_id = backup_of(target, access)
+    storage, backup_id = backup_of(target)
     record = read_record(storage, backup_id)
-    destination = place_of(place, access)
+    destination = place_of(place)
     if any(file.file.startswith(f"{MANIFEST_DIR}/") for file in record.files):
         refuse_as_new_place(destination.root)
     if is_inside(destination, storage.uri(backup_id)):
@@ -96,7 +95,7 @@ def restore_backup(
         _restore(mover or work, destination, record, present, keeper)
         destination.delete(RESTORING_PATH)
     moved = sum(f.records_root for f in record.files)
-    return _report(open_graph(destination.root, settings, access), record, moved, storage.uri(backup_id), began)
+    return _report(open_graph(destination.root, settings), record, moved, storage.uri(backup_id), began)
 
 
 def _refuse_incomplete(backup: Storage, record: BackupRecord) -> None:

@@ -329,8 +329,8 @@ class _Attempt:
         return frozenset(damaged)
 
     def _transfer(self, plan: CopyPlan) -> Transfer:
-        work = tally((*plan.copy, *plan.link, *plan.unproven))
-        if self.progress is not None and plan.keep:
+        work = tally(plan.work)
+        if plan.keep:
             kept = tally(plan.keep)
             self.progress(f"going on with {self._id}: {kept.files:,} files are there already")
         return Transfer(

@@ -101,15 +101,20 @@ class Earlier:
 class CopyPlan:
     """What to do with every file of a cut."""
 
-    copy: tuple[CutFile, ...]
-    link: tuple[CutFile, ...]
+    copy: tuple[CutFile, ...] = ()
+    link: tuple[CutFile, ...] = ()
     """With the checksum that the earlier backup recorded."""
-    keep: tuple[CutFile, ...]
+    keep: tuple[CutFile, ...] = ()
     """With the checksum that the journal recorded."""
-    unproven: tuple[CutFile, ...]
+    unproven: tuple[CutFile, ...] = ()
     """There, of the right size, and not in the journal: their checksum is that of the original."""
-    remove: tuple[str, ...]
+    remove: tuple[str, ...] = ()
     """What an attempt for another cut, or a killed write, left behind, and damaged files that an attempt took."""
+
+    @property
+    def work(self) -> tuple[CutFile, ...]:
+        """What there is to do: everything but to keep and to remove. Pure."""
+        return (*self.copy, *self.link, *self.unproven)
 
 
 def plan_copy(

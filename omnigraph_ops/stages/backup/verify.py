@@ -153,7 +153,7 @@ def verify_backup(
     work = tally((*record.files, *(look.file for look in shared)))
     if reader is None:
         reader = FileReader(CopyPace(bytes_per_second), Meter(progress, "verifying", work.bytes, "bytes"))
-    looks = [_kept(backup_id, f, present) for f in record.files]
+    looks = [FileLook(path=stored_at(backup_id, f.file), file=f, size=present.get(f.file)) for f in record.files]
     problems = (*_extra(present, record), *reader(storage, looks))
     not_recorded = write_verification(storage, backup_id, Verification(verified_at=began, problems=problems))
     in_graph, went = _in_graph(reader, graph, shared) if graph is not None else ((), 0)
@@ -212,10 +212,6 @@ class FileReader:
         if look.file.checksum not in (None, checksum):
             return f"has the checksum {checksum} instead of {look.file.checksum}"
         return None
-
-
-def _kept(backup_id: str, file: BackedFile, present: Mapping[str, int]) -> FileLook:
-    return FileLook(path=stored_at(backup_id, file.file), file=file, size=present.get(file.file))
 
 
 def _extra(present: Mapping[str, int], record: BackupRecord) -> Iterable[FileProblem]:

@@ -58,7 +58,8 @@ def is_orphaned(graph: Graph, fork: OrphanedFork, view: GraphView) -> bool:
     """
     if not graph.format.publishes:
         return False
-    if fork.branch in {name for name, _ in view.unreadable} or _is_internal(fork.branch):
+    is_internal = fork.branch == "main" or is_schema_apply_lock(fork.branch)
+    if is_internal or fork.branch in {name for name, _ in view.unreadable}:
         return False
     if fork.table_key.startswith("_"):
         return fork.branch not in view.live_names
@@ -126,10 +127,6 @@ def _described(graph: Graph, dataset: Dataset, key: str, path: str, view: GraphV
             staying.remove(ref)
             found.append(replace(fork, files=fork_files(dataset, fork, staying)))
     return found
-
-
-def _is_internal(branch: str) -> bool:
-    return branch == "main" or is_schema_apply_lock(branch)
 
 
 def plan_cleanup(graph: Graph, policy: RetentionPolicy, *, tables: Sequence[str] = ()) -> CleanupPlan:
