@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from enum import IntEnum
 from itertools import islice
@@ -67,20 +67,6 @@ class ReferencesRead:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Source:
-    """Where rows come from; one of these is set."""
-
-    references: str = ""
-    """Name of a part with references."""
-    stored: tuple[Stored, ...] = ()
-    folder: str = ""
-    """Everything below it is listed."""
-    inventory: Inventory | None = None
-    piece: Piece | None = None
-    """Of the inventory."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Judging:
     """What every task has to know."""
 
@@ -111,6 +97,10 @@ class PartSorted:
     parts: list[PlanPart] = field(default_factory=list)
     empty: list[tuple[str, float]] = field(default_factory=list)
     filled: list[str] = field(default_factory=list)
+
+
+Source = Callable[[Judging], Iterator[_Row]]
+"""Where rows come from: one of `reference_rows`, `stored_rows`, `folder_rows` and `inventory_rows`, but for its end."""
 
 
 def read_references_of(
@@ -146,21 +136,11 @@ def rows_of_sources(
     judging: Judging, sources: Sequence[Source], batches: Iterable[pa.RecordBatch]
 ) -> Iterator[pa.RecordBatch]:
     """The rows of the sources with these numbers. Reads."""
-    rows = (row for number in _numbers(batches) for row in _rows_of(judging, sources[number]))
+    rows = (row for number in _numbers(batches) for row in sources[number](judging))
     while some := list(islice(rows, _BATCH_ROWS)):
         columns = zip(*some, strict=True)
         arrays = [pa.array(column, kind) for column, kind in zip(columns, _COLUMNS.values(), strict=True)]
         yield pa.RecordBatch.from_arrays(arrays, names=list(_COLUMNS))
-
-
-def _rows_of(judging: Judging, source: Source) -> Iterator[_Row]:
-    if source.references:
-        return _reference_rows(judging, source.references)
-    if source.inventory is not None:
-        return _inventory_rows(judging, source.inventory, source.piece)
-    if source.folder:
-        return _folder_rows(judging, source.folder)
-    return (_row(judging, item) for item in source.stored)
 
 
 def _row(judging: Judging, item: Stored, number: int = 0) -> _Row:
@@ -168,13 +148,20 @@ def _row(judging: Judging, item: Stored, number: int = 0) -> _Row:
     return judging.judge.meeting_point(item.path), what, item.path, item.size, item.modified_at, number
 
 
-def _reference_rows(judging: Judging, name: str) -> Iterator[_Row]:
+def stored_rows(items: Sequence[Stored], judging: Judging) -> Iterator[_Row]:
+    """What is listed already. Pure."""
+    return (_row(judging, item) for item in items)
+
+
+def reference_rows(name: str, judging: Judging) -> Iterator[_Row]:
+    """The references in a part of that name. Reads."""
     for row in from_parquet(judging.storage().read(f"{judging.folder}/{name}")):
         way, path = Reference(row["way"]), row["path"]
         yield judging.judge.point_of(way, path), way, path, 0, 0.0, 0
 
 
-def _inventory_rows(judging: Judging, inventory: Inventory, piece: Piece | None) -> Iterator[_Row]:
+def inventory_rows(inventory: Inventory, piece: Piece, judging: Judging) -> Iterator[_Row]:
+    """What an inventory has in a piece of it. Reads."""
     foreign = 0
     for number, stored in inventory.numbered_rows(piece):
         if stored is None:
@@ -184,7 +171,7 @@ def _inventory_rows(judging: Judging, inventory: Inventory, piece: Piece | None)
     yield "", What.FOREIGN, "", foreign, 0.0, 0
 
 
-def _folder_rows(judging: Judging, folder: str) -> Iterator[_Row]:
+def folder_rows(folder: str, judging: Judging) -> Iterator[_Row]:
     """Everything below a folder but what tasks of this plan wrote there. Reads."""
     folders, files = Folders(judge=judging.judge), 0
     for item in below_folder(judging.storage(), folder):

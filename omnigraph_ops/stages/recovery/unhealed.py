@@ -112,10 +112,9 @@ def _finding(branch: str, entry: TableEntry, stored: frozenset[int]) -> BranchFi
 def branch_advice(findings: Sequence[BranchFinding]) -> Iterator[str]:
     """What to do about each branch. Pure."""
     for branch in sorted({f.branch for f in findings}):
-        lost = [f for f in findings if f.lance_head_version is None and not f.recoverable]
-        gone = sorted(f.table_key for f in lost if f.branch == branch)
-        left = [f for f in findings if f.lance_head_version is not None and not f.recoverable]
-        ahead = sorted(f.table_key for f in left if f.branch == branch)
+        left = [f for f in findings if f.branch == branch and not f.recoverable]
+        gone = sorted(f.table_key for f in left if f.lance_head_version is None)
+        ahead = sorted(f.table_key for f in left if f.lance_head_version is not None)
         if gone:
             yield (
                 f"branch {branch!r} publishes versions that are gone, of {', '.join(gone)}: nobody can read them; main "
