@@ -42,7 +42,7 @@ from omnigraph_ops.parallel import in_parallel
 from omnigraph_ops.storage.inventory import Stored, below_folder, folders_in, look_again, remove_files, remove_folder
 
 
-def branch_findings(graph: Graph, *, covered: Collection[tuple[str, str]]) -> tuple[BranchFinding, ...]:
+def branch_findings(graph: Graph, *, covered: Collection[tuple[str | None, str]]) -> tuple[BranchFinding, ...]:
     """Tables of named branches whose published version is gone, or that are ahead of it. Reads.
 
     Costs one listing for each chain of a dataset that a branch publishes otherwise than main does.
