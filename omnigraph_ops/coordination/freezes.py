@@ -10,15 +10,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import replace
 
 from omnigraph_ops.coordination.environment import clock_problem
-from omnigraph_ops.coordination.holds import (
-    Hold,
-    active_holds,
-    freezes,
-    is_active,
-    read_hold,
-    release_hold,
-    write_hold,
-)
+from omnigraph_ops.coordination.holds import Hold, active_holds, freezes, is_active, read_hold, release_hold, write_hold
 from omnigraph_ops.coordination.lease import committer_turn
 from omnigraph_ops.coordination.state import FREEZES_DIR
 from omnigraph_ops.errors import CorruptGraph, GraphFrozen, InvalidInput, LeaseHeld, StorageError

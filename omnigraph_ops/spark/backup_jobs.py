@@ -42,10 +42,10 @@ from omnigraph_ops.stages.backup.parts import (
     sizes_now,
 )
 from omnigraph_ops.stages.backup.restore import FileRestorer, restore_backup
-from omnigraph_ops.stages.backup.transfer import CopyPace
+from omnigraph_ops.stages.backup.transfer import CopyPace, remove_all
 from omnigraph_ops.stages.backup.verify import FileLook, FileReader, verify_backup
 from omnigraph_ops.storage.half_written import half_written_of, stem_of
-from omnigraph_ops.storage.inventory import below_folder, remove_files
+from omnigraph_ops.storage.inventory import below_folder
 from omnigraph_ops.storage.store import Storage
 
 
@@ -165,8 +165,7 @@ class SparkMover:
         """Remove what lost workers had begun of these files. Destroys half-written files."""
         destination = Storage(self._restoring.destination)
         begun = [s.path for s in below_folder(destination, "") if half_written_of(s.path) in stems]
-        for fault in remove_files(destination, begun)[:1]:
-            raise StorageError(f"cannot remove {fault.path} of a lost worker: {fault.reason}")
+        remove_all(destination, begun, "a lost worker")
 
 
 def restore_on_worker(

@@ -39,11 +39,12 @@ from omnigraph_ops.stages.backup.transfer import (
     Transferred,
     plan_copy,
     read_journal,
+    remove_all,
     tally,
 )
 from omnigraph_ops.stages.stage import Submit
 from omnigraph_ops.storage.half_written import is_half_written
-from omnigraph_ops.storage.inventory import OpsFault, look_again, remove_files
+from omnigraph_ops.storage.inventory import OpsFault, look_again
 from omnigraph_ops.storage.store import Storage
 
 T = TypeVar("T")
@@ -128,8 +129,7 @@ def _write(transfer: Transfer, plan: CopyPlan) -> None:
 def _sweep(destination: Storage, backup_id: str) -> None:
     """Remove what workers that were lost, or were too late, had begun. Destroys half-written files."""
     begun = [stored_at(backup_id, file) for file in present_files(destination, backup_id) if is_half_written(file)]
-    for fault in remove_files(destination, begun)[:1]:
-        raise StorageError(f"cannot remove {fault.path} of a lost worker: {fault.reason}")
+    remove_all(destination, begun, "a lost worker")
 
 
 def _transferred(transfer: Transfer, plan: CopyPlan, unlinked: frozenset[str]) -> Transferred:

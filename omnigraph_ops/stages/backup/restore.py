@@ -17,7 +17,7 @@ from typing import Protocol
 from omnigraph_ops.config.settings import Settings
 from omnigraph_ops.coordination.lease import LeaseKeeper, LeasePlace, patient_lease
 from omnigraph_ops.coordination.state import PROBE_PREFIX, RESTORE_LEASE_PATH
-from omnigraph_ops.errors import CorruptGraph, InvalidInput, StorageError
+from omnigraph_ops.errors import CorruptGraph, InvalidInput
 from omnigraph_ops.graph.graph import Graph
 from omnigraph_ops.graph.layout import MANIFEST_DIR, RESTORING_PATH, SCHEMA_STATE_FILE
 from omnigraph_ops.graph.opening import open_graph
@@ -34,14 +34,14 @@ from omnigraph_ops.outcomes.backups import (
 )
 from omnigraph_ops.parallel import in_parallel
 from omnigraph_ops.progress import SILENT, Meter, Progress
-from omnigraph_ops.stages.backup.transfer import CopyPace, tally
+from omnigraph_ops.stages.backup.transfer import CopyPace, remove_all, tally
 from omnigraph_ops.stages.backup.verify import compare_rows
 from omnigraph_ops.stages.freeze.files import checksum_of
 from omnigraph_ops.stages.freeze.roots import rename_roots
 from omnigraph_ops.stages.recovery.check import check
 from omnigraph_ops.storage.copying import Expected, copy_file, copy_within
 from omnigraph_ops.storage.half_written import is_half_written
-from omnigraph_ops.storage.inventory import below_folder, remove_files
+from omnigraph_ops.storage.inventory import below_folder
 from omnigraph_ops.storage.location import refuse_as_new_place
 from omnigraph_ops.storage.store import Storage
 
@@ -136,8 +136,7 @@ def _claim_place(destination: Storage, record: BackupRecord) -> dict[str, int]:
     found = _present(destination, record)
     destination.write(RESTORING_PATH, record.digest.encode())
     half = [path for path in found if is_half_written(path) and not path.startswith(_TURN.path)]
-    for fault in remove_files(destination, half)[:1]:
-        raise StorageError(f"cannot remove {fault.path} of a restore that did not end: {fault.reason}")
+    remove_all(destination, half, "a restore that did not end")
     return found
 
 

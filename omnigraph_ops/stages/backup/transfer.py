@@ -183,6 +183,12 @@ def _takeable(earlier: Earlier | None, damaged: Collection[str]) -> dict[str, Ba
     return {f.file: f for f in earlier.record.files if earlier.present.get(f.file) == f.size and f.file not in damaged}
 
 
+def remove_all(storage: Storage, paths: Sequence[str], of: str) -> None:
+    """Remove files of `of`; `StorageError` names the first that cannot be removed. Destroys."""
+    for fault in remove_files(storage, paths)[:1]:
+        raise StorageError(f"cannot remove {fault.path} of {of}: {fault.reason}")
+
+
 _BATCH_FILES = 200
 _BATCH_SECONDS = 5.0
 _BATCHES = Records(JournalledFiles)
@@ -262,7 +268,7 @@ class Transfer:
             FileNotFoundError: a file of the cut is gone.
             StorageError: a store failed.
         """
-        self._remove(plan)
+        remove_all(self.destination, [stored_at(self.backup_id, f) for f in plan.remove], "an attempt that did not end")
         try:
             linked = self._each(self._link, plan.link)
             unlinked = {f.file for f, took in zip(plan.link, linked, strict=True) if not took}
@@ -276,11 +282,6 @@ class Transfer:
 
     def _each(self, work: Callable[[CutFile], R], files: tuple[CutFile, ...]) -> list[R]:
         return in_parallel(work, files, workers=self.workers, on_error=self.pace.stop)
-
-    def _remove(self, plan: CopyPlan) -> None:
-        paths = [stored_at(self.backup_id, file) for file in plan.remove]
-        for fault in remove_files(self.destination, paths)[:1]:
-            raise StorageError(f"cannot remove {fault.path} of an attempt that did not end: {fault.reason}")
 
     def _target(self, file: CutFile) -> tuple[Storage, str]:
         return self.destination, stored_at(self.backup_id, file.file)

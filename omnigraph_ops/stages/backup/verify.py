@@ -13,13 +13,7 @@ from omnigraph_ops.graph.layout import MANIFEST_DIR
 from omnigraph_ops.lance.gateway import live_rows
 from omnigraph_ops.models.backup import BackedFile, BackupRecord, FileProblem, RowCount, Verification, VerifyReport
 from omnigraph_ops.models.freeze import FrozenCut, PinRole
-from omnigraph_ops.outcomes.backups import (
-    backup_of,
-    present_files,
-    read_record,
-    stored_at,
-    write_verification,
-)
+from omnigraph_ops.outcomes.backups import backup_of, present_files, read_record, stored_at, write_verification
 from omnigraph_ops.parallel import in_parallel
 from omnigraph_ops.progress import SILENT, Meter, Progress
 from omnigraph_ops.stages.backup.transfer import IMMUTABLE, CopyPace, tally

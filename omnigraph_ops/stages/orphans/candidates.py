@@ -14,6 +14,7 @@ import itertools
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
+from pathlib import PurePosixPath
 
 from omnigraph_ops.coordination.environment import clock_problem
 from omnigraph_ops.coordination.sealed import KEPT_AFTER_EXPIRY_US
@@ -107,17 +108,9 @@ class Folders:
     def old(self, cutoff: float) -> tuple[str, ...]:
         """Old folders without a file at any depth, children first. Pure."""
         young = {f for f, modified in self.empty.items() if modified >= cutoff}
-        kept = young | {parent for f in young for parent in _parents(f)}
+        kept = young | {str(parent) for f in young for parent in PurePosixPath(f).parents}
         good = [f for f in self.empty if f not in kept and self.judge.may_remove_folder(f)]
         return tuple(sorted(good, key=lambda f: (-f.count("/"), f)))
-
-
-def _parents(folder: str) -> list[str]:
-    found = []
-    while "/" in folder:
-        folder = folder.rpartition("/")[0]
-        found.append(folder)
-    return found
 
 
 @dataclass(slots=True, kw_only=True)
