@@ -96,7 +96,7 @@ class SparkReader:
     def __init__(self, context: SparkContext, bytes_per_second: int | None) -> None:
         self._context, self._rate = context, bytes_per_second
 
-    def __call__(self, storage: Storage, looks: Sequence[FileLook], where: str = "", /) -> list[FileProblem]:
+    def __call__(self, storage: Storage, looks: Sequence[FileLook], where: str, /) -> list[FileProblem]:
         """What is wrong with these files. Reads them, on the workers."""
         parts = list(bounded(sorted(looks, key=lambda look: -(look.size or 0)), lambda look: look.size or 0))
         if not parts:

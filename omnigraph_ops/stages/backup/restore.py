@@ -10,9 +10,8 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Protocol
 
 from omnigraph_ops.config.settings import Settings
 from omnigraph_ops.coordination.lease import LeaseKeeper, LeasePlace, patient_lease
@@ -140,15 +139,11 @@ def _claim_place(destination: Storage, record: BackupRecord) -> dict[str, int]:
     return found
 
 
-class Mover(Protocol):
-    """Restores files of a backup."""
+Mover = Callable[[Sequence[BackedFile], Mapping[str, int]], None]
+"""Restores these files, given the sizes of those that a killed restore may have got. Writes.
 
-    def __call__(self, files: Sequence[BackedFile], present: Mapping[str, int], /) -> None:
-        """Restore these files; `present` has the sizes of those that a killed restore may have got. Writes.
-
-        Raises:
-            CorruptGraph: a file of the backup is not what was backed up.
-        """
+Raises `CorruptGraph` where a file of the backup is not what was backed up.
+"""
 
 
 def _restore(

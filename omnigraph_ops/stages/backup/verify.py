@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Protocol
 
 from omnigraph_ops.errors import InvalidInput, StorageError
 from omnigraph_ops.graph.graph import Graph
@@ -107,11 +106,8 @@ class FileLook:
     """Why nobody can tell."""
 
 
-class Reader(Protocol):
-    """Reads files of one store and compares them."""
-
-    def __call__(self, storage: Storage, looks: Sequence[FileLook], where: str = "", /) -> Sequence[FileProblem]:
-        """What is wrong with these files, `where` before each reason. Reads them."""
+Reader = Callable[[Storage, Sequence[FileLook], str], Sequence[FileProblem]]
+"""Reads these files of a store and says what is wrong with them, with a text before each reason. Reads."""
 
 
 def verify_backup(
@@ -148,7 +144,7 @@ def verify_backup(
     if reader is None:
         reader = FileReader(CopyPace(bytes_per_second), Meter(progress, "verifying", work.bytes, "bytes"))
     looks = [FileLook(path=stored_at(backup_id, f.file), file=f, size=present.get(f.file)) for f in record.files]
-    problems = (*_extra(present, record), *reader(storage, looks))
+    problems = (*_extra(present, record), *reader(storage, looks, ""))
     not_recorded = write_verification(storage, backup_id, Verification(verified_at=began, problems=problems))
     in_graph, went = _in_graph(reader, graph, shared) if graph is not None else ((), 0)
     return VerifyReport(
@@ -179,7 +175,7 @@ class FileReader:
     def __init__(self, pace: CopyPace, meter: Meter) -> None:
         self._pace, self._meter = pace, meter
 
-    def __call__(self, storage: Storage, looks: Sequence[FileLook], where: str = "", /) -> list[FileProblem]:
+    def __call__(self, storage: Storage, looks: Sequence[FileLook], where: str, /) -> list[FileProblem]:
         """What is wrong with these files. Reads them."""
 
         def one(look: FileLook) -> FileProblem | None:
