@@ -6,13 +6,12 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from airflow.sdk import BaseOperator
-from airflow.sdk.exceptions import AirflowException, AirflowFailException
 
 from omnigraph_airflow.forms import request_in
 from omnigraph_airflow.operators.base import OmnigraphOperator, to_xcom
 from omnigraph_airflow.operators.spark_jobs import SubmitJobOperator
 from omnigraph_airflow.run_report import run_id_of
-from omnigraph_ops.errors import CorruptGraph, InvalidInput, OpsError, StorageError
+from omnigraph_ops.errors import CorruptGraph, InvalidInput
 from omnigraph_ops.models.backup import VerifyReport
 from omnigraph_ops.progress import Lines
 from omnigraph_ops.stages.registry import UNASKED_BY_NAME
@@ -115,12 +114,7 @@ class SubmitBackupOperator(SubmitJobOperator):
         request = request_in(stage, self.request)
 
         def submit(job: str, arguments: Sequence[str], value: type[T], check: Callable[[], None]) -> T:
-            try:
-                return self.submitted(context, graph, job, arguments, value)
-            except AirflowFailException as error:
-                raise OpsError(str(error)) from error
-            except AirflowException as error:
-                raise StorageError(str(error)) from error
+            return self.submitted(context, graph, job, arguments, value)
 
         if graph.settings.spark_copy_threshold_bytes is None:
             report = stage.run(graph, request, tell)
