@@ -13,7 +13,7 @@ import lance
 import pyarrow as pa
 import pytest
 
-from omnigraph_ops.config.spark_stages import SparkEntry, SparkStage
+from omnigraph_ops.config.settings import SparkEntry, SparkStage
 from omnigraph_ops.errors import (
     InvalidInput,
     NotAGraph,
