@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING, Any
 import rich_click as click
 
 from omnigraph_ops import serde
-from omnigraph_ops.cli.app import verb
-from omnigraph_ops.cli.call import Call
+from omnigraph_ops.cli.call import Call, verb
 from omnigraph_ops.cli.options import POSITIVE, SECONDS, OneOf
 from omnigraph_ops.errors import InvalidInput, UsageError, unknown_table
 from omnigraph_ops.models.history import HistoryList, RunRecord, TableTrend

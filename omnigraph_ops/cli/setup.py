@@ -10,8 +10,7 @@ import rich_click as click
 from click.shell_completion import get_completion_class
 
 from omnigraph_ops import serde
-from omnigraph_ops.cli.app import COMPLETE, PROGRAM, cli, verb
-from omnigraph_ops.cli.call import Call
+from omnigraph_ops.cli.call import COMPLETE, PROGRAM, Call, cli, verb
 from omnigraph_ops.cli.options import ADDRESS, COUNT, MASTER, PATH, OneOf, flag, together
 from omnigraph_ops.errors import UsageError
 from omnigraph_ops.models.runs import CalibratedJob

@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING, Any
 import rich_click as click
 
 from omnigraph_ops import serde
-from omnigraph_ops.cli.app import Instead, verb
-from omnigraph_ops.cli.call import Call, fence_of, fence_seconds, require_consent
+from omnigraph_ops.cli.call import Call, Instead, fence_of, fence_seconds, require_consent, verb
 from omnigraph_ops.cli.options import (
     CONFIRM,
     PATH,
