@@ -18,7 +18,7 @@ from omnigraph_ops import __version__, serde
 from omnigraph_ops.cli.options import DEFAULT_FENCE_SECONDS, GRAPH, OTHER_ADDRESSES, OUTPUT, together, was_given
 from omnigraph_ops.cli.process import LossyStderr
 from omnigraph_ops.errors import ApprovalMissing, UsageError, did_you_mean
-from omnigraph_ops.progress import SILENT, Lines, Progress, Unit, figure
+from omnigraph_ops.progress import SILENT, Counted, Lines, Progress, figure
 from omnigraph_ops.storage.location import locate
 from omnigraph_ops.views import terminal
 
@@ -198,7 +198,7 @@ class BarProgress:
             else:
                 print(f"  {text}", file=sys.stderr, flush=True)
 
-    def at(self, what: str, done: int, total: int | None, unit: Unit) -> None:
+    def at(self, what: str, done: int, total: int | None, unit: Counted) -> None:
         """Move the bar of a piece of work; one that is done goes. Writes to stderr."""
         with self._lock:
             bars = self._bars or self._begin()

@@ -22,7 +22,7 @@ from omnigraph_ops.outcomes.record import record_of
 from omnigraph_ops.outcomes.results import Interruption, RunResults, Snapshot, StageFailure, redacted, redacted_record
 from omnigraph_ops.outcomes.run_journal import Journal, Warn
 from omnigraph_ops.outcomes.run_results import audit_end, with_units, with_value
-from omnigraph_ops.watch import Run
+from omnigraph_ops.progress import Run
 
 _POLL_SECONDS = 0.1
 

@@ -18,12 +18,11 @@ from omnigraph_ops.graph.sidecars import write_sidecar
 from omnigraph_ops.lance.gateway import Dataset, auto_cleanup_keys
 from omnigraph_ops.lance.tables import table_facts
 from omnigraph_ops.models.optimize import OptimizeDecision, OptimizeReport, SkipReason
-from omnigraph_ops.progress import Lines
+from omnigraph_ops.progress import Lines, Run
 from omnigraph_ops.stages.optimize.run import optimize_all, optimize_table, plan_optimize
 from omnigraph_ops.stages.optimize.stage import report_view
 from omnigraph_ops.stages.recovery.recover import recover
 from omnigraph_ops.views.terminal import shown
-from omnigraph_ops.watch import Run
 from tests.conftest import DemoGraph
 from tests.support.converged import assert_converged, assert_no_leftovers, assert_pins_are_heads
 from tests.support.rows import rows_everywhere, scan, tree_of
