@@ -8,9 +8,10 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from airflow.sdk import BaseOperator
 
 from omnigraph_airflow.forms import request_in
-from omnigraph_airflow.operators.base import OmnigraphOperator, to_xcom
+from omnigraph_airflow.operators.base import OmnigraphOperator
 from omnigraph_airflow.operators.spark_jobs import SubmitJobOperator
 from omnigraph_airflow.run_report import run_id_of
+from omnigraph_ops import serde
 from omnigraph_ops.errors import CorruptGraph, InvalidInput
 from omnigraph_ops.models.backup import VerifyReport
 from omnigraph_ops.progress import Lines
@@ -74,7 +75,7 @@ class UnfreezeOperator(OmnigraphOperator):
                 "freezes was changed, and what this run froze ends after its ttl"
             )
         try:
-            return to_xcom(unfreeze(graph, self.freeze_id))
+            return serde.to_json(unfreeze(graph, self.freeze_id))
         except InvalidInput as error:
             self.log.info("%s", error)
             return None
@@ -89,7 +90,7 @@ def sound(task: BaseOperator, graph: Graph, report: VerifyReport) -> Any:
         named = "; ".join(f"{p.file} {p.reason}" for p in report.problems[:_MOST_NAMED])
         raise CorruptGraph(f"{report.backup} has {len(report.problems)} problems: {named}")
     graph.run.notes(report)
-    return to_xcom(report)
+    return serde.to_json(report)
 
 
 class SubmitBackupOperator(SubmitJobOperator):
@@ -122,7 +123,7 @@ class SubmitBackupOperator(SubmitJobOperator):
             report = stage.run_on_spark(graph, request, tell, submit)
         self.log.info("%s", terminal.text(stage.view(report)))
         graph.run.notes(report)
-        return to_xcom(report)
+        return serde.to_json(report)
 
 
 class SubmitVerifyOperator(SubmitJobOperator):

@@ -18,7 +18,7 @@ import omnigraph_ops
 from omnigraph_airflow.forms import request_in
 from omnigraph_airflow.hooks.omnigraph import SECRETS, Address, OmnigraphHook
 from omnigraph_airflow.links import GraphPageLink
-from omnigraph_airflow.operators.base import LotFailed, OmnigraphOperator, label_of, left_alone, only_one, to_xcom
+from omnigraph_airflow.operators.base import LotFailed, OfLotOperator, OmnigraphOperator, left_alone
 from omnigraph_airflow.task_run import failures_of
 from omnigraph_ops import serde
 from omnigraph_ops.coordination.state import RESULTS_DIR
@@ -222,7 +222,7 @@ def _failure(outcome: SubmitOutcome[T] | None, otherwise: str) -> OpsError:
     return OpsError(message) if final else StorageError(message)
 
 
-class SubmitRewriteOperator(SubmitJobOperator):
+class SubmitRewriteOperator(OfLotOperator, SubmitJobOperator):
     """Submits a lot of tables as the job `rewrite`; a row per table becomes the XCom.
 
     :param lot: the table keys (templated).
@@ -233,24 +233,10 @@ class SubmitRewriteOperator(SubmitJobOperator):
     template_fields: Sequence[str] = (*SubmitJobOperator.template_fields, "lot", "request", "not_after")
 
     def __init__(
-        self,
-        *,
-        lot: Any,
-        request: Mapping[str, Any] | None = None,
-        not_after: int | str | None = None,
-        **kwargs: Any,
+        self, *, request: Mapping[str, Any] | None = None, not_after: int | str | None = None, **kwargs: Any
     ) -> None:
         super().__init__(**kwargs)
-        self.lot = lot
         self.request, self.not_after = dict(request or {}), not_after
-
-    @property
-    def label(self) -> str:
-        """What the lot is called in the list of mapped tasks."""
-        return label_of(self.lot)
-
-    def _subject(self) -> str | None:
-        return only_one(self.lot)
 
     def run_stage(self, graph: Graph, context: Context) -> Any:
         left = {key: left_alone(graph, key, self.not_after, say=self.log.info) for key in self.lot}
@@ -262,7 +248,7 @@ class SubmitRewriteOperator(SubmitJobOperator):
                 graph.run.notes(row)
         failed = {row.table_key: row.error for row in rows if row.error is not None}
         if not failed:
-            return [to_xcom(row) for row in rows]
+            return [serde.to_json(row) for row in rows]
         if len(self.lot) == 1:
             raise AirflowFailException(*failed.values())
         told = [f for key, error in failed.items() for f in failures_of(context, key, OpsError(error))]

@@ -10,7 +10,7 @@ from airflow.sdk import XComArg
 from airflow.sdk.definitions.xcom_arg import PlainXComArg
 from airflow.sdk.exceptions import AirflowSkipException
 
-from omnigraph_airflow.forms import said
+from omnigraph_airflow.forms import request_in
 from omnigraph_airflow.hooks.omnigraph import OmnigraphHook
 from omnigraph_airflow.links import ASKED
 from omnigraph_airflow.operators.ask import ApproveStageOperator, approved
@@ -22,15 +22,14 @@ from omnigraph_airflow.operators.base import (
     keep_plan,
     kept_plan,
     plan_of,
-    to_xcom,
 )
 from omnigraph_airflow.operators.spark_jobs import TaskSubmits
 from omnigraph_airflow.task_run import StageSkipped, audited, run_of
+from omnigraph_ops import serde
 from omnigraph_ops.errors import ApprovalMissing, StorageError
 from omnigraph_ops.outcomes.audit_log import AuditEvent
 from omnigraph_ops.parallel import deal
 from omnigraph_ops.progress import Lines
-from omnigraph_ops.requests import build
 from omnigraph_ops.stages.registry import planned
 from omnigraph_ops.stages.stage import PartedStage, PlannedStage, Submit
 from omnigraph_ops.views import terminal
@@ -131,7 +130,7 @@ class PlanStageOperator(_MaySubmit):
     def _planned(self, graph: Graph) -> Any:
         stage = planned(self.stage)
         stage.check_ready(graph)
-        request = build(stage.request, said(stage.request, self.request))
+        request = request_in(stage, self.request)
         if why := stage.too_young(request, asked=True):
             raise ApprovalMissing(f"{why}; only the shell takes it, with --allow-young")
         tell, submit = Lines(self.log.info), self.submits(graph, stage)
@@ -177,7 +176,7 @@ class ApplyStageOperator(_MaySubmit):
             graph.run.notes(report)
             graph.run.notes(outcome)
             work.ends(AuditEvent.APPLIED if outcome.applied else AuditEvent.FAILED, outcome.detail)
-        return to_xcom(report)
+        return serde.to_json(report)
 
     def _apply(self, graph: Graph, plan: Any, *, force: bool) -> Any:
         stage, tell = planned(self.stage), Lines(self.log.info)
@@ -245,4 +244,4 @@ class ApplyPartsOperator(LotOperator):
             graph.run.notes(stage.outcome(joined))
         if failures := stage.failures(report):
             raise StorageError("; ".join(failures))
-        return to_xcom(report)
+        return serde.to_json(report)
