@@ -20,7 +20,7 @@ from omnigraph_ops.cli.process import LossyStderr
 from omnigraph_ops.errors import ApprovalMissing, UsageError, did_you_mean
 from omnigraph_ops.progress import SILENT, Counted, Lines, Progress, figure
 from omnigraph_ops.storage.location import locate
-from omnigraph_ops.views import terminal
+from omnigraph_ops.views.view import for_terminal
 
 if TYPE_CHECKING:
     from rich.progress import Progress as Bars
@@ -134,7 +134,7 @@ class Call:
         if self.json:
             self.say(serde.dumps(value))
         else:
-            self.say(terminal.shown(view))
+            self.say(for_terminal(view))
 
     def say(self, text: str) -> None:
         """Print on stdout; where that fails, what was done stands and only the exit code changes. Writes to stdout."""

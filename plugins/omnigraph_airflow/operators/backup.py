@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from airflow.sdk import BaseOperator
-
 from omnigraph_airflow.forms import request_in
 from omnigraph_airflow.operators.base import OmnigraphOperator
 from omnigraph_airflow.operators.spark_jobs import SubmitJobOperator
@@ -16,7 +14,7 @@ from omnigraph_ops.errors import CorruptGraph, InvalidInput
 from omnigraph_ops.models.backup import VerifyReport
 from omnigraph_ops.progress import Lines
 from omnigraph_ops.stages.registry import UNASKED_BY_NAME
-from omnigraph_ops.views import terminal
+from omnigraph_ops.views.view import plain_text
 
 if TYPE_CHECKING:
     from airflow.sdk import Context
@@ -47,7 +45,7 @@ class FreezeOperator(OmnigraphOperator):
         stage, owner = UNASKED_BY_NAME["freeze"], f"{run_id_of(context)}/{self.task_id}"
         unfreeze_all(graph, owner)
         report = stage.run(graph, request_in(stage, {**self.request, "owner": owner}), Lines(self.log.info))
-        self.log.info("%s", terminal.text(stage.view(report)))
+        self.log.info("%s", plain_text(stage.view(report)))
         return report.freeze_id
 
 
@@ -81,18 +79,6 @@ class UnfreezeOperator(OmnigraphOperator):
             return None
 
 
-def sound(task: BaseOperator, graph: Graph, report: VerifyReport) -> Any:
-    """The XCom of a backup that was read again; `CorruptGraph` names what is wrong with it. Writes the log."""
-    from omnigraph_ops.stages.backup.view import verify_view
-
-    task.log.info("%s", terminal.text(verify_view(report)))
-    if report.problems:
-        named = "; ".join(f"{p.file} {p.reason}" for p in report.problems[:_MOST_NAMED])
-        raise CorruptGraph(f"{report.backup} has {len(report.problems)} problems: {named}")
-    graph.run.notes(report)
-    return serde.to_json(report)
-
-
 class SubmitBackupOperator(SubmitJobOperator):
     """Copies a frozen graph below a destination, on Spark from a threshold on; a retry goes on where it ended.
 
@@ -121,7 +107,7 @@ class SubmitBackupOperator(SubmitJobOperator):
             report = stage.run(graph, request, tell)
         else:
             report = stage.run_on_spark(graph, request, tell, submit)
-        self.log.info("%s", terminal.text(stage.view(report)))
+        self.log.info("%s", plain_text(stage.view(report)))
         graph.run.notes(report)
         return serde.to_json(report)
 
@@ -140,10 +126,16 @@ class SubmitVerifyOperator(SubmitJobOperator):
 
     def run_stage(self, graph: Graph, context: Context) -> Any:
         from omnigraph_ops.stages.backup.verify import verify_backup
+        from omnigraph_ops.stages.backup.view import verify_view
 
         where, threshold = self.backup["backup"], graph.settings.spark_copy_threshold_bytes
         if threshold is None or self.backup["total"]["bytes"] < threshold:
             report = verify_backup(where, access=graph.context.access, progress=Lines(self.log.info))
         else:
             report = self.submitted(context, graph, "verify", ("--backup", where), VerifyReport)
-        return sound(self, graph, report)
+        self.log.info("%s", plain_text(verify_view(report)))
+        if report.problems:
+            named = "; ".join(f"{p.file} {p.reason}" for p in report.problems[:_MOST_NAMED])
+            raise CorruptGraph(f"{report.backup} has {len(report.problems)} problems: {named}")
+        graph.run.notes(report)
+        return serde.to_json(report)

@@ -32,7 +32,7 @@ from omnigraph_ops.parallel import deal
 from omnigraph_ops.progress import Lines
 from omnigraph_ops.stages.registry import planned
 from omnigraph_ops.stages.stage import PartedStage, PlannedStage, Submit
-from omnigraph_ops.views import terminal
+from omnigraph_ops.views.view import plain_text
 
 if TYPE_CHECKING:
     from airflow.sdk import Context
@@ -109,7 +109,7 @@ class PlanStageOperator(_MaySubmit):
         named = self.digest.strip() if self.digest else None
         plan = self._planned(graph) if named is None else plan_of(graph, stage.plan_type, named)
         kept = keep_plan(context, graph, plan)
-        for line in terminal.text(stage.view(plan)).splitlines():
+        for line in plain_text(stage.view(plan)).splitlines():
             self.log.info(line)
         if files := stage.files(plan):
             self._log(files)
