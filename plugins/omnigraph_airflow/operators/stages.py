@@ -147,8 +147,8 @@ def apply_task(plan: PlanStageOperator) -> Any:
     return mapped.expand(lot=plan.output)
 
 
-class ApplyStageOperator(_MaySubmit):
-    """Checks the approval itself, carries out the plan, returns the stage's report.
+class _Applies(OmnigraphOperator):
+    """Carries out a kept plan, after checking the approval itself.
 
     :param stage: name of the stage.
     :param plan: name of the kept plan that was shown (templated).
@@ -163,6 +163,10 @@ class ApplyStageOperator(_MaySubmit):
         self.stage = planned(stage).name
         self.plan = plan
         self.approval = approval
+
+
+class ApplyStageOperator(_Applies, _MaySubmit):
+    """Carries out an approved plan; returns the stage's report."""
 
     def run_stage(self, graph: Graph, context: Context) -> Any:
         stage = planned(self.stage)
@@ -200,23 +204,14 @@ class ApplyStageOperator(_MaySubmit):
         return done
 
 
-class ApplyPartsOperator(LotOperator):
-    """Carries out the approved parts of a lot, after checking the approval itself; returns a report per part.
+class ApplyPartsOperator(_Applies, LotOperator):
+    """Carries out the approved parts of a lot; returns a report per part.
 
     :param stage: name of a stage that is carried out in parts: `cleanup`.
     :param lot: the parts (templated).
-    :param plan: name of the kept plan that was shown (templated).
-    :param approval: id of the approval task.
     """
 
-    operator_extra_links = ASKED
     template_fields: Sequence[str] = (*LotOperator.template_fields, "plan")
-
-    def __init__(self, *, stage: str, plan: Any, approval: str, **kwargs: Any) -> None:
-        super().__init__(**kwargs)
-        self.stage = planned(stage).name
-        self.plan = plan
-        self.approval = approval
 
     def run_stage(self, graph: Graph, context: Context) -> list[Any]:
         stage = planned(self.stage)
