@@ -1,4 +1,4 @@
-"""How long work tells how far it is, whoever shows it."""
+"""How work at hand tells how far it is, whoever shows it; the units that it does, and the wish to stop."""
 
 from __future__ import annotations
 
@@ -7,10 +7,11 @@ import time
 from collections.abc import Callable
 from typing import Literal, Protocol
 
+from omnigraph_ops.models.runs import Unit, UnitValue
 from omnigraph_ops.quantities import human_bytes
 
 _SECONDS_BETWEEN_LINES = 5.0
-Unit = Literal["bytes", "files", "tables", "rows"]
+Counted = Literal["bytes", "files", "tables", "rows"]
 
 
 class Progress(Protocol):
@@ -19,7 +20,7 @@ class Progress(Protocol):
     def __call__(self, text: str, /) -> None:
         """A sentence about what was done or is about to begin."""
 
-    def at(self, what: str, done: int, total: int | None, unit: Unit) -> None:
+    def at(self, what: str, done: int, total: int | None, unit: Counted) -> None:
         """How much of a piece of work is done.
 
         Args:
@@ -34,7 +35,7 @@ class Silent:
     def __call__(self, text: str, /) -> None:
         """Drop the sentence."""
 
-    def at(self, what: str, done: int, total: int | None, unit: Unit) -> None:
+    def at(self, what: str, done: int, total: int | None, unit: Counted) -> None:
         """Drop the figure."""
 
 
@@ -55,7 +56,7 @@ class Lines:
         with self._lock:  # a line of another thread must not begin in the middle of this one
             self._write(text)
 
-    def at(self, what: str, done: int, total: int | None, unit: Unit) -> None:
+    def at(self, what: str, done: int, total: int | None, unit: Counted) -> None:
         """Write the figure if it is due."""
         now = time.monotonic()
         with self._lock:
@@ -66,7 +67,7 @@ class Lines:
             self._write(f"{what}: {figure(done, total, unit)}{_rate(done, total, unit, now - began)}")
 
 
-def _rate(done: int, total: int | None, unit: Unit, seconds: float) -> str:
+def _rate(done: int, total: int | None, unit: Counted, seconds: float) -> str:
     """How fast it goes, and for how long it will; nothing of what took no time. Pure."""
     if not (done and seconds >= 1):
         return ""
@@ -75,7 +76,7 @@ def _rate(done: int, total: int | None, unit: Unit, seconds: float) -> str:
     return fast if total is None or done >= total else f"{fast}, {(total - done) / rate:,.0f} s left"
 
 
-def figure(done: int, total: int | None, unit: Unit) -> str:
+def figure(done: int, total: int | None, unit: Counted) -> str:
     """`3 of 12 files`, `1.5 MiB of 2.0 GiB`. Pure."""
     if unit == "bytes":
         return human_bytes(done) + ("" if total is None else f" of {human_bytes(total)}")
@@ -92,7 +93,7 @@ class About:
         """Pass the sentence on."""
         self._progress(f"{self._name}: {text}")
 
-    def at(self, what: str, done: int, total: int | None, unit: Unit) -> None:
+    def at(self, what: str, done: int, total: int | None, unit: Counted) -> None:
         """Pass the figure on."""
         self._progress.at(f"{self._name}: {what}", done, total, unit)
 
@@ -100,7 +101,7 @@ class About:
 class Meter:
     """Counts what all threads have done of one piece of work, and tells it."""
 
-    def __init__(self, progress: Progress, what: str, total: int, unit: Unit) -> None:
+    def __init__(self, progress: Progress, what: str, total: int, unit: Counted) -> None:
         self._progress, self._what, self._total, self._unit = progress, what, total, unit
         self._done = 0
         self._lock = threading.Lock()
@@ -111,3 +112,39 @@ class Meter:
             told, self._done = self._done, min(self._done + amount, self._total)
             if self._done > told:
                 self._progress.at(self._what, self._done, self._total, self._unit)
+
+
+class Stopped(KeyboardInterrupt):
+    """The run was asked to stop, and does so where nothing is half done."""
+
+
+class Run:
+    """A run that nobody records and nobody stops: what a graph has unless its opener gives it another one."""
+
+    @property
+    def stopping(self) -> bool:
+        """Whether no further unit may begin."""
+        return False
+
+    def begins(self, unit: Unit) -> None:
+        """Called right before the first effect of a unit.
+
+        Raises:
+            StorageError: it could not be written down; the unit must not begin.
+            Stopped: the run was asked to stop.
+        """
+
+    def ended(self, unit: Unit, value: UnitValue | None) -> None:
+        """Called right after its last effect, with what came of it; None: nothing."""
+
+    def notes(self, value: object) -> None:
+        """Called with a plan, a report or a row of one, for whoever tells of the run."""
+
+    def check(self) -> None:
+        """Raise `Stopped` if the run was asked to stop."""
+        if self.stopping:
+            raise Stopped
+
+    def pause(self, seconds: float) -> None:
+        """Wait so long; raise `Stopped` as soon as the run is asked to stop."""
+        time.sleep(seconds)

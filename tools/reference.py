@@ -23,8 +23,8 @@ import yaml
 from omnigraph_airflow.stage_dag import stage_text
 
 from omnigraph_ops.cli import parsing  # noqa: F401 - declares them
-from omnigraph_ops.cli.app import cli
-from omnigraph_ops.config.graph_values import variable_of
+from omnigraph_ops.cli.call import cli
+from omnigraph_ops.config.graph_entries import variable_of
 from omnigraph_ops.config.graphs_file import json_schema
 from omnigraph_ops.config.settings import settings_report
 from omnigraph_ops.stages.registry import BY_NAME

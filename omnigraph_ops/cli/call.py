@@ -1,4 +1,4 @@
-"""One call of a verb: which graph it addresses, what it prints, how it shows progress, who is asked, and the fence."""
+"""How a verb is declared; one call of it: the graph it addresses, what it prints and shows, who is asked, the fence."""
 
 from __future__ import annotations
 
@@ -7,17 +7,20 @@ import io
 import os
 import sys
 import threading
+from collections.abc import Callable
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol
 
-from omnigraph_ops import serde
-from omnigraph_ops.cli.options import DEFAULT_FENCE_SECONDS, was_given
+import rich_click as click
+
+from omnigraph_ops import __version__, serde
+from omnigraph_ops.cli.options import DEFAULT_FENCE_SECONDS, GRAPH, OTHER_ADDRESSES, OUTPUT, together, was_given
 from omnigraph_ops.cli.process import LossyStderr
-from omnigraph_ops.errors import ApprovalMissing, UsageError
-from omnigraph_ops.progress import SILENT, Lines, Progress, Unit, figure
+from omnigraph_ops.errors import ApprovalMissing, UsageError, did_you_mean
+from omnigraph_ops.progress import SILENT, Counted, Lines, Progress, figure
 from omnigraph_ops.storage.location import locate
-from omnigraph_ops.views import terminal
+from omnigraph_ops.views.view import for_terminal
 
 if TYPE_CHECKING:
     from rich.progress import Progress as Bars
@@ -131,7 +134,7 @@ class Call:
         if self.json:
             self.say(serde.dumps(value))
         else:
-            self.say(terminal.shown(view))
+            self.say(for_terminal(view))
 
     def say(self, text: str) -> None:
         """Print on stdout; where that fails, what was done stands and only the exit code changes. Writes to stdout."""
@@ -195,7 +198,7 @@ class BarProgress:
             else:
                 print(f"  {text}", file=sys.stderr, flush=True)
 
-    def at(self, what: str, done: int, total: int | None, unit: Unit) -> None:
+    def at(self, what: str, done: int, total: int | None, unit: Counted) -> None:
         """Move the bar of a piece of work; one that is done goes. Writes to stderr."""
         with self._lock:
             bars = self._bars or self._begin()
@@ -280,3 +283,75 @@ def fence_seconds(call: Call) -> int:
     if seconds < 1:
         raise UsageError("--fence-seconds must be at least 1 s; nothing was done")
     return seconds
+
+
+PROGRAM = "omnigraph-ops"
+COMPLETE = "_OMNIGRAPH_OPS_COMPLETE"
+Run = Callable[[Call], int]
+"""What a verb does; returns the exit code."""
+Instead = Callable[[Call], int | None]
+"""What the verb of a stage does beside it; None: this call is about the stage."""
+CONTEXT = {"help_option_names": ["--help", "-h"], "max_content_width": 120}
+
+
+class Verbs(click.RichGroup):
+    """All verbs, in the order in which they are declared."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        """The names, not sorted: a night has an order. Pure."""
+        return list(self.commands)
+
+    def resolve_command(self, ctx: click.Context, args: list[str]) -> Any:
+        """The verb of a command line; a misspelled one is named with what it may mean."""
+        if args and self.get_command(ctx, args[0]) is None and not args[0].startswith("-"):
+            meant = did_you_mean(args[0], self.commands) or f"; choose from {', '.join(self.commands)}"
+            raise click.UsageError(f"the verb {args[0]!r} is unknown{meant}", ctx)
+        return super().resolve_command(ctx, args)
+
+
+_EPILOG = """
+A first round on a graph that you do not know:
+
+`omnigraph-ops check GRAPH && omnigraph-ops plan GRAPH && omnigraph-ops optimize GRAPH`
+"""
+
+
+@click.group(cls=Verbs, context_settings=CONTEXT, epilog=_EPILOG)
+@click.version_option(__version__, prog_name=PROGRAM)
+def cli() -> None:
+    """Unattended, safe maintenance for Omnigraph graphs."""
+
+
+@dataclass(slots=True)
+class Parsed:
+    """What a command line says: the verb's options, and the function that carries it out."""
+
+    verb: str
+    options: dict[str, Any]
+    run: Run
+    graph: bool
+    """Whether it addresses a graph that is there."""
+
+
+def verb(
+    name: str, summary: str, *options: Callable[[Any], Any], panel: str, graph: bool = True
+) -> Callable[[Run], click.Command]:
+    """Declare a verb of the shell.
+
+    Args:
+        graph: it addresses one graph.
+        panel: the heading under which the help lists it.
+    """
+    shared = (GRAPH, *options, OTHER_ADDRESSES, OUTPUT) if graph else (*options, OUTPUT)
+
+    def declare(run: Run) -> click.Command:
+        @together(*shared)
+        def parsed(**values: Any) -> Parsed:
+            return Parsed(name, values, run, graph)
+
+        command: click.Command = cli.command(
+            name, help=summary, short_help=summary.partition("\n")[0], panel=panel, context_settings=CONTEXT
+        )(click.option_panel("Options")(parsed))
+        return command
+
+    return declare

@@ -5,8 +5,7 @@ from __future__ import annotations
 import rich_click as click
 
 from omnigraph_ops import serde
-from omnigraph_ops.cli.app import verb
-from omnigraph_ops.cli.call import Call, require_consent
+from omnigraph_ops.cli.call import Call, require_consent, verb
 from omnigraph_ops.cli.options import ADDRESS, POSITIVE, SECONDS, YES, OneOf, flag, request_of, request_options, spark
 from omnigraph_ops.cli.stages import declare_unasked, submit_of
 from omnigraph_ops.errors import InvalidInput, UsageError

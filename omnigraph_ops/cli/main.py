@@ -51,8 +51,7 @@ def _run(argv: Sequence[str] | None, signals: Signals) -> int:
 
 
 def _parsed_and_run(argv: Sequence[str] | None, signals: Signals) -> int:
-    from omnigraph_ops.cli.app import COMPLETE, PROGRAM, cli
-    from omnigraph_ops.cli.call import Call
+    from omnigraph_ops.cli.call import COMPLETE, PROGRAM, Call, cli
     from omnigraph_ops.cli.parsing import parse
     from omnigraph_ops.config.settings import misspelled_settings
 

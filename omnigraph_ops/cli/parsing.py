@@ -9,7 +9,7 @@ from collections.abc import Sequence
 import rich_click as click
 from click.exceptions import Exit, MissingParameter, NoArgsIsHelpError
 
-from omnigraph_ops.cli.app import PROGRAM, Parsed, cli
+from omnigraph_ops.cli.call import PROGRAM, Parsed, cli
 from omnigraph_ops.errors import UsageError
 
 # They declare the verbs, in the order of the help.

@@ -27,7 +27,7 @@ from omnigraph_ops.models.history import Answer, RunDecision, RunHeader, RunOrig
 from omnigraph_ops.outcomes import audit_log, history
 from omnigraph_ops.outcomes.record import record_of
 from omnigraph_ops.outcomes.results import Interruption, RunResults, StageFailure, outcomes_of
-from omnigraph_ops.outcomes.run_results import audit_end, wants_audit, with_units, with_value
+from omnigraph_ops.outcomes.run_results import audit_end, wants_audit, with_units
 from omnigraph_ops.outcomes.runs import RecordedRun, settle
 from omnigraph_ops.outcomes.task_journals import settle_runs
 from omnigraph_ops.stages.health.read import everything_now, look, versions_now
@@ -61,7 +61,6 @@ class Recorder:
         self._started_at_us = now_us()
         self._graph: Graph | None = None
         self._run: RecordedRun | None = None
-        self._results = RunResults()
 
     def opened(self, graph: Graph) -> Graph:
         """The graph as this run works on it: runs that were cut off are recorded, its versions looked at. Writes."""
@@ -69,28 +68,27 @@ class Recorder:
             return graph
         settled(graph)
         self._graph = graph
-        self._results = replace(self._results, before=look(versions_now, graph))
-        self._run = RecordedRun(graph, self._header(graph), self._results.before)
+        self._run = RecordedRun(graph, self._header(graph), look(versions_now, graph))
         self._signals.watch(self._run)
         return graph.with_run(self._run)
 
     def note(self, value: object) -> None:
         """A plan, a report or an outcome. Pure."""
-        self._results = with_value(self._results, value)
+        if self._run is not None:
+            self._run.notes(value)
 
     def decided(self, stage: str, digest: str, *, forced: bool) -> None:
         """`--confirm` is the approval of what is planned. Pure."""
-        decision = RunDecision(
-            stage=stage,
-            answer=Answer.APPROVED,
-            by=audit_log.shell_actor(),
-            digest=digest,
-            at_us=self._started_at_us,
-            forced=forced,
-        )
-        self._results = replace(self._results, decisions=(*self._results.decisions, decision))
         if self._run is not None:
-            self._run.decisions = self._results.decisions
+            decision = RunDecision(
+                stage=stage,
+                answer=Answer.APPROVED,
+                by=audit_log.shell_actor(),
+                digest=digest,
+                at_us=self._started_at_us,
+                forced=forced,
+            )
+            self._run.decisions = (*self._run.decisions, decision)
 
     def finish(self, error: BaseException | None) -> bool:
         """Record the run, if there is a graph to record it in; False when the audit log lacks its end. Writes."""
@@ -110,7 +108,7 @@ class Recorder:
             _warn(f"the run is recorded by the next command that writes to the graph: {failure}")
             return True
         interrupted = aborted or self._signals.interrupted
-        results = with_units(self._ended(error), graph.uri, run.records)
+        results = with_units(self._ended(run, error), graph.uri, run.records)
         if interrupted:
             signal = self._signals.name
             why = f"interrupted by {signal}" if signal else _sentence(error or KeyboardInterrupt())
@@ -133,11 +131,11 @@ class Recorder:
                 "writes to the graph removes it"
             )
 
-    def _ended(self, error: BaseException | None) -> RunResults:
+    def _ended(self, run: RecordedRun, error: BaseException | None) -> RunResults:
+        results = replace(run.results, decisions=run.decisions)
         if not isinstance(error, Exception):
-            return self._results
-        failure = StageFailure(message=_sentence(error), stage=self._call.verb)
-        return replace(self._results, failures=(failure,))
+            return results
+        return replace(results, failures=(StageFailure(message=_sentence(error), stage=self._call.verb),))
 
     def _keep(self, graph: Graph, run: RecordedRun, results: RunResults) -> bool:
         """Add the record to the history; one that cannot be added is left in the journal. Writes."""
@@ -153,7 +151,7 @@ class Recorder:
         unknown = isinstance(error, (StorageError, OutcomeUnknown)) and digest
         if not digest or not (run.audited or wants_audit(results) or unknown):
             return True
-        told = any(outcome.detail for outcome in outcomes_of(self._results))  # of a stage with a plan: what failed, too
+        told = any(outcome.detail for outcome in outcomes_of(run.results))  # of a stage with a plan: what failed, too
         failure = _sentence(error) if isinstance(error, Exception) and not told else None
         event, detail = audit_end(results, error=failure, interrupted=results.interruption is not None)
         try:

@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING, Any
 import rich_click as click
 
 from omnigraph_ops import serde
-from omnigraph_ops.cli.app import verb
-from omnigraph_ops.cli.call import Call
+from omnigraph_ops.cli.call import Call, verb
 from omnigraph_ops.cli.options import POSITIVE, SECONDS, OneOf
 from omnigraph_ops.errors import InvalidInput, UsageError, unknown_table
 from omnigraph_ops.models.history import HistoryList, RunRecord, TableTrend
@@ -104,8 +103,8 @@ def _read(call: Call, graph: Graph) -> Shown:
 
 def _rendered(shown: Shown, form: str) -> str:
     from omnigraph_ops.outcomes import history_views as views
-    from omnigraph_ops.views import markdown, terminal
-    from omnigraph_ops.views.view import html_page
+    from omnigraph_ops.views import markdown
+    from omnigraph_ops.views.view import for_terminal, html_page
 
     if form == "json":
         return serde.dumps(shown)
@@ -117,4 +116,4 @@ def _rendered(shown: Shown, form: str) -> str:
     view, csv = forms[type(shown)]
     if form == "csv":
         return csv(shown)
-    return {"table": terminal.shown, "markdown": markdown.document, "html": html_page}[form](view(shown))
+    return {"table": for_terminal, "markdown": markdown.document, "html": html_page}[form](view(shown))

@@ -10,17 +10,17 @@ import rich_click as click
 from click.shell_completion import get_completion_class
 
 from omnigraph_ops import serde
-from omnigraph_ops.cli.app import COMPLETE, PROGRAM, cli, verb
-from omnigraph_ops.cli.call import Call
+from omnigraph_ops.cli.call import COMPLETE, PROGRAM, Call, cli, verb
 from omnigraph_ops.cli.options import ADDRESS, COUNT, MASTER, PATH, OneOf, flag, together
 from omnigraph_ops.errors import UsageError
 from omnigraph_ops.models.runs import CalibratedJob
 from omnigraph_ops.quantities import duration
 from omnigraph_ops.views.markdown import count
-from omnigraph_ops.views.view import Section, View
+from omnigraph_ops.views.view import Section, View, filled
 
 if TYPE_CHECKING:
     from omnigraph_ops.config.graph_entries import GraphEntry
+    from omnigraph_ops.config.settings import SettingsReport
 
 _PANEL = "Set-up"
 
@@ -114,11 +114,27 @@ def _view(found: GraphList) -> View:
     graph=False,
 )
 def settings_verb(call: Call) -> int:
-    from omnigraph_ops.config.settings import settings_report, settings_view
+    from omnigraph_ops.config.settings import settings_report
 
     report = settings_report()
-    call.emit(report, settings_view(report))
+    call.emit(report, _settings_view(report))
     return 0
+
+
+def _settings_view(report: SettingsReport) -> View:
+    """What is set, then what is not. Pure."""
+    groups = (("Set here", True), ("Defaults", False))
+    return View(
+        title=f"settings — {sum(s.is_set for s in report.settings)} of {len(report.settings)} are set",
+        sections=filled(
+            Section(
+                title=title,
+                header=("Variable", "Value", "Meaning"),
+                rows=tuple((s.variable, s.value or "none", s.meaning) for s in report.settings if s.is_set is is_set),
+            )
+            for title, is_set in groups
+        ),
+    )
 
 
 @verb(

@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING, Any
 import rich_click as click
 
 from omnigraph_ops import serde
-from omnigraph_ops.cli.app import Instead, verb
-from omnigraph_ops.cli.call import Call, fence_of, fence_seconds, require_consent
+from omnigraph_ops.cli.call import Call, Instead, fence_of, fence_seconds, require_consent, verb
 from omnigraph_ops.cli.options import (
     CONFIRM,
     PATH,
@@ -28,10 +27,10 @@ from omnigraph_ops.cli.options import (
 )
 from omnigraph_ops.cli.queue import QUEUE, queued
 from omnigraph_ops.errors import ApprovalMissing, InvalidInput, OpsError, UsageError
+from omnigraph_ops.progress import Stopped
 from omnigraph_ops.requests import fields_of
 from omnigraph_ops.stages.registry import PLANNED, UNASKED
 from omnigraph_ops.stages.stage import AnyPlanned, AnyRun, Effect, Submit
-from omnigraph_ops.watch import Stopped
 
 if TYPE_CHECKING:
     from omnigraph_ops.config.settings import Settings

@@ -19,8 +19,7 @@ import yaml
 from pydantic import ValidationError
 from pydantic.json_schema import models_json_schema
 
-from omnigraph_ops.config.graph_entries import Defaults, GraphEntry
-from omnigraph_ops.config.graph_values import NAME
+from omnigraph_ops.config.graph_entries import NAME, Defaults, GraphEntry
 from omnigraph_ops.errors import InvalidInput
 
 Key = tuple[Any, ...]

@@ -5,26 +5,28 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from enum import StrEnum
 from typing import Annotated, Any
 
 from pydantic import (
+    AfterValidator,
     BeforeValidator,
     Field,
     ModelWrapValidatorHandler,
     NonNegativeFloat,
     NonNegativeInt,
+    PlainValidator,
     PositiveFloat,
     ValidationError,
+    WithJsonSchema,
     model_validator,
 )
-from pydantic_core import ErrorDetails
+from pydantic_core import ErrorDetails, PydanticCustomError
 from pydantic_settings import BaseSettings, EnvSettingsSource, NoDecode, PydanticBaseSettingsSource, SettingsConfigDict
 
-from omnigraph_ops.config.spark_stages import MALFORMED_ENTRY, SparkEntries
 from omnigraph_ops.errors import InvalidInput, did_you_mean
 from omnigraph_ops.models.optimize import BinaryCopy, RewritePolicy
-from omnigraph_ops.quantities import human_bytes
-from omnigraph_ops.views.view import Section, View, filled
+from omnigraph_ops.quantities import exact_bytes, human_bytes, parse_bytes
 
 MIB = 1024 * 1024
 LONGEST_TTL_SECONDS = 3600.0
@@ -35,13 +37,15 @@ _OF_THE_CODE = frozenset({"auto", "publish_attempts"})
 """What no deployment sets."""
 _SHOWN = 60
 """Characters of a wrong text in a sentence about it."""
+_MALFORMED_ENTRY = "spark_entry"
+"""The type of pydantic's error about an entry of `spark_stages`; its message starts with `must`."""
 _MALFORMED = {
     "int_parsing": "must be a number",
     "float_parsing": "must be a number",
     "finite_number": "must be a finite number",
     "bool_parsing": "must be on or off (1 or 0, true or false, yes or no)",
     "enum": "must be {expected}",
-    MALFORMED_ENTRY: "must {must}",
+    _MALFORMED_ENTRY: "must {must}",
 }
 """What is wrong with the text of a variable, by the type of pydantic's error."""
 _BOUNDS = {
@@ -50,6 +54,90 @@ _BOUNDS = {
     "less_than_equal": "must be at most {le}",
     "less_than": "must be below {lt}",
 }
+
+
+_PATTERN = r"^\s*(repair(\s*=\s*\d{1,18}\s*([kKmMgGtT][iI]?[bB]?|[bB])?)?|(orphans|expire-rows)(\s*=\s*\d{1,18})?)\s*$"
+_MOST = 2**63 - 1
+
+
+class SparkStage(StrEnum):
+    """A stage whose heavy part the tasks of DAGs may submit."""
+
+    REPAIR = "repair"
+    ORPHANS = "orphans"
+    EXPIRE_ROWS = "expire-rows"
+
+
+_COUNTED = {SparkStage.ORPHANS: ("files", 2_000_000), SparkStage.EXPIRE_ROWS: ("rows", 500_000_000)}
+"""What the size of the other stages counts, with an example."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SparkEntry:
+    """A stage whose heavy part is submitted, from `at_least` bytes, files or rows on; 0 for always."""
+
+    stage: SparkStage
+    at_least: int = 0
+
+    def __str__(self) -> str:
+        """As somebody writes it: `repair=4GiB`. Pure."""
+        if not self.at_least:
+            return self.stage.value
+        size = exact_bytes(self.at_least) if self.stage is SparkStage.REPAIR else str(self.at_least)
+        return f"{self.stage.value}={size}"
+
+
+def _entry(said: object) -> SparkEntry:
+    if isinstance(said, SparkEntry):
+        return said
+    name, sign, size = (part.strip() for part in str(said).partition("="))
+    try:
+        stage = SparkStage(name)
+    except ValueError:
+        if name.isdigit():  # what follows a comma is an entry of its own
+            raise _malformed_entry("have no commas in its numbers") from None
+        raise _malformed_entry("be repair, orphans or expire-rows") from None
+    return SparkEntry(stage=stage, at_least=_size(stage, size) if sign else 0)
+
+
+def _size(stage: SparkStage, said: str) -> int:
+    if stage in _COUNTED:
+        what, example = _COUNTED[stage]
+        # Python refuses to read numbers of thousands of digits.
+        if said.isascii() and said.isdigit() and len(said) <= 18:
+            return int(said)
+        raise _malformed_entry(f"give {stage} a number of {what} of at most 18 digits, as in {stage}={example}")
+    try:
+        size = parse_bytes(said)
+    except InvalidInput:
+        raise _malformed_entry("give repair a size in bytes, as in repair=4GiB") from None
+    if size > _MOST:
+        raise _malformed_entry("give repair less than 8 EiB")
+    return size
+
+
+def _once(entries: tuple[SparkEntry, ...]) -> tuple[SparkEntry, ...]:
+    distinct = tuple(dict.fromkeys(entries))
+    stages = [entry.stage for entry in distinct]
+    twice = next((stage for stage in stages if stages.count(stage) > 1), None)
+    if twice is not None:
+        raise _malformed_entry(f"name {twice} once, or with one size")
+    return distinct
+
+
+def _malformed_entry(must: str) -> PydanticCustomError:
+    return PydanticCustomError(_MALFORMED_ENTRY, "must {must}", {"must": must})
+
+
+def _checked_entry(said: str) -> str:
+    _entry(said)
+    return said
+
+
+SparkEntries = Annotated[tuple[Annotated[SparkEntry, PlainValidator(_entry)], ...], AfterValidator(_once)]
+"""As in `repair=4GiB, orphans=2000000, expire-rows=500000000`."""
+EntryText = Annotated[str, AfterValidator(_checked_entry), WithJsonSchema({"type": "string", "pattern": _PATTERN})]
+"""One of them, as a graphs file has it."""
 
 
 def _as_the_engine(value: object) -> object:
@@ -277,22 +365,6 @@ def misspelled_settings(environment: Mapping[str, str] | None = None) -> tuple[s
         f"{name} is no setting and changes nothing{did_you_mean(name, known, prefix=PREFIX)}"
         for name in sorted(env)
         if name.startswith(PREFIX) and name not in known
-    )
-
-
-def settings_view(report: SettingsReport) -> View:
-    """What is set, then what is not. Pure."""
-    groups = (("Set here", True), ("Defaults", False))
-    return View(
-        title=f"settings — {sum(s.is_set for s in report.settings)} of {len(report.settings)} are set",
-        sections=filled(
-            Section(
-                title=title,
-                header=("Variable", "Value", "Meaning"),
-                rows=tuple((s.variable, s.value or "none", s.meaning) for s in report.settings if s.is_set is is_set),
-            )
-            for title, is_set in groups
-        ),
     )
 
 

@@ -215,17 +215,18 @@ def move_past_pin(dataset: Dataset, table_key: str, kind: str) -> None:
 
 
 _DIMENSION = 128
+_SEED = 7
 _TEXT_LETTERS = 100
 
 
-def write_wide_table(uri: str, *, fragments: int, rows: int, letters: int = _TEXT_LETTERS, seed: int = 7) -> None:
+def write_wide_table(uri: str, *, fragments: int, rows: int, letters: int = _TEXT_LETTERS) -> None:
     """Write so many fragments of so many rows: a key, a text and an embedding, about 0.6 kB each. Writes.
 
     Args:
         letters: the length of the texts, for rows that are wider than that.
     """
     os.makedirs(os.path.dirname(uri), exist_ok=True)
-    draw = np.random.default_rng(seed)
+    draw = np.random.default_rng(_SEED)
     dataset = create(uri, _wide_rows(draw, 0, rows, letters))
     for number in range(1, fragments):
         dataset = append(dataset, _wide_rows(draw, number * rows, rows, letters))
@@ -235,10 +236,10 @@ MOMENT, MOMENTS = "at", 2_592_000
 """The column of a table of moments, and how many seconds of 1970 it spreads over: thirty days."""
 
 
-def write_moments(uri: str, *, fragments: int, rows: int, seed: int = 7) -> None:
+def write_moments(uri: str, *, fragments: int, rows: int) -> None:
     """Write so many fragments of so many moments, in seconds. Writes."""
     os.makedirs(os.path.dirname(uri), exist_ok=True)
-    draw = np.random.default_rng(seed)
+    draw = np.random.default_rng(_SEED)
     drawn = (pa.table({MOMENT: draw.integers(MOMENTS, size=rows, dtype=np.int64)}) for _ in range(fragments))
     dataset = create(uri, next(drawn))
     for moments in drawn:

@@ -17,10 +17,10 @@ from omnigraph_ops.graph.schema import Catalog, TableSpec, staging_files
 from omnigraph_ops.graph.stamp import GraphContext, StampFormat
 from omnigraph_ops.graph.state import BranchState, TableEntry
 from omnigraph_ops.lance.gateway import BranchRef, Dataset, LanceFailure, LanceGateway, lance_errors
+from omnigraph_ops.progress import Run
 from omnigraph_ops.storage.inventory import Levels, Stored, upper_levels, walk
 from omnigraph_ops.storage.location import is_table_path
 from omnigraph_ops.storage.store import Storage
-from omnigraph_ops.watch import Run
 
 _LOG = logging.getLogger(__name__)
 

@@ -4,21 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
-from typing import Any, TypeVar
+from types import NoneType
+from typing import Any, TypeVar, get_args, get_type_hints
 
-from omnigraph_ops.models.backup import BackupReport, VerifyReport
-from omnigraph_ops.models.cleanup import (
-    CleanupPlan,
-    CleanupReport,
-    CleanupStats,
-    OrphanedFork,
-    RowRetentionReport,
-    TableRowStats,
-)
+from omnigraph_ops.models.cleanup import CleanupReport, CleanupStats, OrphanedFork, RowRetentionReport, TableRowStats
 from omnigraph_ops.models.health import CheckStatus, RecoverReport
-from omnigraph_ops.models.optimize import OptimizePlan, OptimizeReport, TableStats, amplification
+from omnigraph_ops.models.optimize import OptimizeReport, TableStats, amplification
 from omnigraph_ops.models.orphans import OrphansReport, QuarantineReport
-from omnigraph_ops.models.repair import RepairPreview, RepairReport
 from omnigraph_ops.models.runs import (
     Outcome,
     TableOutcome,
@@ -35,17 +27,7 @@ from omnigraph_ops.outcomes.results import RunResults, StageFailure, outcomes_of
 
 _PURGED, _RESTORED = "purged", "restored"
 _FIELDS: dict[type, str] = {
-    OptimizePlan: "optimize_plan",
-    OptimizeReport: "optimize",
-    RepairPreview: "preview",
-    RepairReport: "repair",
-    CleanupPlan: "cleanup_plan",
-    OrphansReport: "orphans",
-    QuarantineReport: "quarantine",
-    RecoverReport: "recovery",
-    RowRetentionReport: "row_retention",
-    BackupReport: "backup",
-    VerifyReport: "verified",
+    get_args(hint)[0]: name for name, hint in get_type_hints(RunResults).items() if NoneType in get_args(hint)
 }
 """Where a plan or a report belongs in the results."""
 

@@ -22,7 +22,7 @@ from omnigraph_ops.outcomes.record import record_of
 from omnigraph_ops.outcomes.results import Interruption, RunResults, Snapshot, StageFailure, redacted, redacted_record
 from omnigraph_ops.outcomes.run_journal import Journal, Warn
 from omnigraph_ops.outcomes.run_results import audit_end, with_units, with_value
-from omnigraph_ops.watch import Run
+from omnigraph_ops.progress import Run
 
 _POLL_SECONDS = 0.1
 
@@ -34,8 +34,8 @@ class RecordedRun(Run):
         self.header, self.task = header, task
         self.decisions: tuple[RunDecision, ...] = ()
         """What is decided by now; the intent holds them."""
-        self._graph, self._before = graph, before
-        self.results = RunResults()
+        self._graph = graph
+        self.results = RunResults(before=before)
         """What was noted of it by now."""
         self.folder = run_journal.folder_of(header, task)
         """Of the journal, below the graph."""
@@ -148,14 +148,14 @@ class RecordedRun(Run):
     def _write_intent(self) -> None:
         if self._wrote_intent or not self.keeps_journal:
             return
-        versions = {key: at.version for key, at in self._before.tables if at.version is not None}
+        versions = {key: at.version for key, at in self.results.before.tables if at.version is not None}
         intent = RunIntent(
             header=self.header,
             decisions=self.decisions,
             pid=os.getpid(),
             machine=this_machine(),
             process_started=start_of(os.getpid()),
-            graph_version=self._before.graph.version,
+            graph_version=self.results.before.graph.version,
             versions=versions,
             task=self.task,
         )

@@ -189,7 +189,7 @@ def _force(stage: AnyPlanned) -> dict[str, Param]:
     return {FORCE: Param(False, type="boolean", title="Force", description_md=text)}
 
 
-def request_in(stage: AnyRun, values: Mapping[str, Any]) -> Any:
+def request_in(stage: AnyPlanned | AnyRun, values: Mapping[str, Any]) -> Any:
     """The request of a stage with the values that a form or a DAG gave; `InvalidInput` names a wrong one. Pure."""
     return build(stage.request, said(stage.request, values))
 

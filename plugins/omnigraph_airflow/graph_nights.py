@@ -13,8 +13,7 @@ from omnigraph_airflow.graphs import NIGHTLY, nightly_dag_id
 from omnigraph_airflow.nightly import Night, nightly_dag, stage_params
 from omnigraph_airflow.notify import callbacks, deadline_callback, maintained_asset
 from omnigraph_airflow.sensors.quiet_graph import Hours
-from omnigraph_ops.config.graph_entries import GraphEntry, Notifier
-from omnigraph_ops.config.graph_values import hours_of
+from omnigraph_ops.config.graph_entries import GraphEntry, Notifier, hours_of
 
 NEVER_ON_SPARK = 2**62
 """No rewrite has so many bytes."""

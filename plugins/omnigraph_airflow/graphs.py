@@ -9,13 +9,12 @@ from typing import TYPE_CHECKING
 
 from airflow.sdk import Variable
 
-from omnigraph_ops.config.graph_values import NAME
+from omnigraph_ops.config.graph_entries import NAME, GraphEntry
 from omnigraph_ops.errors import InvalidInput
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from omnigraph_ops.config.graph_entries import GraphEntry
     from omnigraph_ops.config.graphs_file import Reading
 
 VARIABLE = "omnigraph_graphs_file"

@@ -13,14 +13,15 @@ from typing import TYPE_CHECKING, Any
 
 from omnigraph_airflow.decisions import Decision, refusal
 from omnigraph_ops import __version__
-from omnigraph_ops.models.backup import BackupReport, VerifyReport
-from omnigraph_ops.models.health import DriftFinding, RecoverReport
+from omnigraph_ops.models.health import DriftFinding
 from omnigraph_ops.models.history import Answer, RunDecision, RunHeader, RunOrigin
-from omnigraph_ops.models.optimize import OptimizePlan, OptimizeReport, SkipReason, TableStats
+from omnigraph_ops.models.optimize import OptimizePlan, SkipReason, TableStats
 from omnigraph_ops.models.runs import Outcome
 from omnigraph_ops.outcomes.of_reports import amplification
+from omnigraph_ops.outcomes.results import RunResults, StageFailure
+from omnigraph_ops.outcomes.run_results import with_value
 from omnigraph_ops.quantities import human_bytes, moment
-from omnigraph_ops.stages.registry import planned, tasks_by_stage
+from omnigraph_ops.stages.registry import BY_NAME, planned, tasks_by_stage
 from omnigraph_ops.stages.stage import AnyPlanned
 from omnigraph_ops.views.markdown import contents, prose
 from omnigraph_ops.views.markdown import facts as markdown_facts
@@ -29,8 +30,6 @@ from omnigraph_ops.views.view import View, first
 
 if TYPE_CHECKING:
     from datetime import datetime
-
-    from omnigraph_ops.outcomes.results import RunResults
 
 _MOST_ROWS = 50
 _SPARED = (SkipReason.BELOW_THRESHOLDS, SkipReason.AUTO_OFF)
@@ -73,23 +72,23 @@ class RunFacts:
     """What tasks relied on, in whichever clearing of the run."""
     plans: Mapping[str, Any] = field(default_factory=dict)
     """What was planned, by the name of the stage."""
-    reports: Mapping[str, Any] = field(default_factory=dict)
-    """What the stages report, by their names."""
-    outcomes: tuple[Outcome, ...] = ()
-    """What came of the stages that left no report here."""
+    done: RunResults = field(default_factory=RunResults)
+    """What the tasks left, all attempts together: plans without approval, reports, outcomes."""
     drift: tuple[DriftFinding, ...] | None = None
     """Tables that are ahead of what is published now; None: nobody looked, or could."""
-    optimize_plan: OptimizePlan | None = None
-    optimize: OptimizeReport | None = None
-    recovery: RecoverReport | None = None
-    backup: BackupReport | None = None
-    verified: VerifyReport | None = None
+
+    @property
+    def reports(self) -> dict[str, Any]:
+        """What the stages that plan first report, by their names. Pure."""
+        found = {stage.name: stage.report_in(self.done) for stage in BY_NAME.values()}
+        return {name: report for name, report in found.items() if report is not None}
 
     def outcome_of(self, stage: AnyPlanned) -> Outcome | None:
         """What came of a stage; None when it was not carried out. Pure."""
-        if stage.name in self.reports:
-            return stage.outcome(self.reports[stage.name])
-        return next((outcome for outcome in self.outcomes if outcome.stage == stage.name), None)
+        report = stage.report_in(self.done)
+        if report is not None:
+            return stage.outcome(report)
+        return next((outcome for outcome in self.done.outcomes if outcome.stage == stage.name), None)
 
 
 _BAD_STATES = ("failed", "upstream_failed")
@@ -116,11 +115,11 @@ def _tables(facts: RunFacts) -> tuple[str, ...]:
     named = [_sentence(f) for f in facts.failures if f.table_key is not None]
     named += _of_stages(facts)
     told = {f.table_key for f in facts.failures}
-    for outcome in facts.outcomes:
+    for outcome in facts.done.outcomes:
         broken = [t for t in outcome.tables if t.error and t.table_key not in told]
         named += [f"{outcome.stage} {t.table_key}: {t.error}" for t in broken]
         named += [f"{outcome.stage}: {failure}" for failure in outcome.failures]
-    tables = facts.optimize.tables if facts.optimize else ()
+    tables = facts.done.optimize.tables if facts.done.optimize else ()
     return (*named, *(f"optimize {s.table_key}: {s.error}" for s in tables if s.error and s.table_key not in told))
 
 
@@ -138,19 +137,12 @@ def _sentence(failure: Failure) -> str:
 
 def results_of(facts: RunFacts, attention: tuple[str, ...] = ()) -> RunResults:
     """What the stages left, in the words of the history, which itself tells what failed of a table. Pure."""
-    from omnigraph_ops.outcomes.results import RunResults, StageFailure
-    from omnigraph_ops.outcomes.run_results import with_value
-
     of_tables = (
         StageFailure(message=f.message, table_key=f.table_key, stage=f.task_id) for f in facts.failures if f.table_key
     )
-    results = RunResults(
-        optimize_plan=facts.optimize_plan,
-        optimize=facts.optimize,
-        recovery=facts.recovery,
-        backup=facts.backup,
-        verified=facts.verified,
-        outcomes=facts.outcomes,
+    results = replace(
+        facts.done,
+        backup_left=None,  # its section says that no backup was reached
         decisions=decisions_of(facts),
         failures=(*of_tables, *(StageFailure(message=line) for line in failed_tasks(facts))),
         # Nothing else keeps a stage from being planned.
@@ -261,9 +253,10 @@ def _sections(facts: RunFacts) -> Iterator[str]:
 
 
 def _backup(facts: RunFacts) -> list[str]:
-    if facts.backup is None:
+    made = facts.done.backup
+    if made is None:
         return ["Not reached."]
-    made, read = facts.backup, "read again and sound" if facts.verified is not None else "not verified"
+    read = "read again and sound" if facts.done.verified is not None else "not verified"
     return [
         f"{prose(made.backup)}: {made.total.files:,} files, {human_bytes(made.total.bytes)}, {read}.",
         f"{human_bytes(made.copied.bytes)} copied, {human_bytes(made.linked.bytes)} taken from "
@@ -273,9 +266,9 @@ def _backup(facts: RunFacts) -> list[str]:
 
 def _attention(facts: RunFacts) -> tuple[str, ...]:
     lines = [line for name, plan in facts.plans.items() for line in planned(name).attention(plan, facts.drift)]
-    late = facts.optimize.deferred if facts.optimize else ()
+    late = facts.done.optimize.deferred if facts.done.optimize else ()
     lines += [f"{t.table_key} had no room in the budget of this run; it stays planned" for t in late]
-    lines += _frozen(facts.optimize_plan)
+    lines += _frozen(facts.done.optimize_plan)
     lines += [f"{stage} skipped: {why}" for stage, why in facts.skipped.items()]
     return tuple(lines)
 
@@ -294,7 +287,7 @@ def _frozen(plan: OptimizePlan | None) -> Iterator[str]:
 
 
 def _optimize(facts: RunFacts) -> list[str]:
-    report = facts.optimize
+    report = facts.done.optimize
     if report is None:
         return ["Not reached."]
     spared = [t for t in report.tables if t.skipped in _SPARED]

@@ -11,6 +11,7 @@ import pytest
 
 from omnigraph_ops import serde
 from omnigraph_ops.demo import DemoSpec
+from omnigraph_ops.errors import StorageError
 from omnigraph_ops.graph import open_graph
 from omnigraph_ops.models.optimize import OptimizeReport, SkipReason, TableStats
 from omnigraph_ops.models.runs import SubmitOutcome
@@ -64,7 +65,7 @@ def run(
     instance = Instance("submit_rewrite")
     try:
         return operator.execute(context_of(instance)), instance
-    except AirflowException as error:
+    except (AirflowException, StorageError) as error:
         return error, instance
 
 

@@ -15,7 +15,7 @@ import lance
 import pytest
 
 from omnigraph_ops.cli import main, parsing  # noqa: F401 - declares the verbs
-from omnigraph_ops.cli.app import cli
+from omnigraph_ops.cli.call import cli
 from omnigraph_ops.graph import Graph
 from omnigraph_ops.graph.layout import STAMP_KEY
 from omnigraph_ops.graph.sidecars import sidecar_path

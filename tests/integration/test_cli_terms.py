@@ -10,7 +10,7 @@ import pytest
 
 from omnigraph_ops import serde
 from omnigraph_ops.cli import parsing  # noqa: F401 - declares them
-from omnigraph_ops.cli.app import cli as cli_group
+from omnigraph_ops.cli.call import cli as cli_group
 from omnigraph_ops.coordination import sealed
 from omnigraph_ops.graph import Graph
 from omnigraph_ops.models.cleanup import CleanupPlan, RetentionPolicy

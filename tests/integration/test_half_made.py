@@ -15,11 +15,11 @@ from omnigraph_ops.graph.graph import Graph
 from omnigraph_ops.graph.layout import COMMITS_DIR, MANIFEST_DIR, SCHEMA_APPLY_LOCK
 from omnigraph_ops.graph.publish import publish, table_update
 from omnigraph_ops.models.health import CheckStatus
+from omnigraph_ops.progress import Run
 from omnigraph_ops.stages.recovery import unhealed
 from omnigraph_ops.stages.recovery.check import check
 from omnigraph_ops.stages.recovery.recover import recover
 from omnigraph_ops.storage.inventory import OpsFault
-from omnigraph_ops.watch import Run
 from tests.conftest import DemoGraph
 from tests.crash.harness_state import QUICK
 from tests.support.rows import rows_everywhere

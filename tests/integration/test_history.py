@@ -14,8 +14,7 @@ import lance
 import pyarrow as pa
 import pytest
 
-from omnigraph_ops.cli.app import Parsed
-from omnigraph_ops.cli.call import Call
+from omnigraph_ops.cli.call import Call, Parsed
 from omnigraph_ops.cli.parsing import parse
 from omnigraph_ops.cli.process import Signals
 from omnigraph_ops.coordination.state import HISTORY_PATH

@@ -26,7 +26,7 @@ from omnigraph_ops.outcomes.results import Snapshot
 from omnigraph_ops.outcomes.run_journal import open_journals
 from omnigraph_ops.outcomes.runs import RecordedRun, settle
 from omnigraph_ops.parallel import in_parallel
-from omnigraph_ops.watch import Run, Stopped
+from omnigraph_ops.progress import Run, Stopped
 from tests.conftest import DemoGraph
 from tests.support.history import header
 from tests.support.killed_runs import Ended, Kill, run_command

@@ -18,12 +18,11 @@ from omnigraph_ops.graph.sidecars import write_sidecar
 from omnigraph_ops.lance.gateway import Dataset, auto_cleanup_keys
 from omnigraph_ops.lance.tables import table_facts
 from omnigraph_ops.models.optimize import OptimizeDecision, OptimizeReport, SkipReason
-from omnigraph_ops.progress import Lines
+from omnigraph_ops.progress import Lines, Run
 from omnigraph_ops.stages.optimize.run import optimize_all, optimize_table, plan_optimize
 from omnigraph_ops.stages.optimize.stage import report_view
 from omnigraph_ops.stages.recovery.recover import recover
-from omnigraph_ops.views.terminal import shown
-from omnigraph_ops.watch import Run
+from omnigraph_ops.views.view import for_terminal
 from tests.conftest import DemoGraph
 from tests.support.converged import assert_converged, assert_no_leftovers, assert_pins_are_heads
 from tests.support.rows import rows_everywhere, scan, tree_of
@@ -153,7 +152,7 @@ def test_a_table_of_which_a_part_is_left_is_called_interrupted(demo_graph: DemoG
     stats = next(t for t in optimize_all(stopped, tables=["node:Person"]).tables if t.table_key == "node:Person")
     assert (stats.committed, stats.fragments_removed, stats.skipped) == (True, 0, SkipReason.INTERRUPTED)
     assert stats.indexes_folded
-    told = shown(report_view(OptimizeReport.of(graph.uri, [stats])))
+    told = for_terminal(report_view(OptimizeReport.of(graph.uri, [stats])))
     assert "the rest is left (the run was stopped first" in told
     done = next(t for t in optimize_all(graph).tables if t.table_key == "node:Person")
     assert (done.skipped, done.fragments_added) == (None, 1)

@@ -15,9 +15,9 @@ from omnigraph_ops.graph import Graph
 from omnigraph_ops.lance.commits import RewriteChange
 from omnigraph_ops.lance.gateway import CommitConflict, Dataset
 from omnigraph_ops.lance.tables import execute_task, plan_tasks
+from omnigraph_ops.progress import Stopped
 from omnigraph_ops.stages.optimize.run import optimize_all, optimize_table
 from omnigraph_ops.stages.optimize.table_run import InProcessExecutor
-from omnigraph_ops.watch import Stopped
 from tests.conftest import DemoGraph
 from tests.support.converged import assert_converged, assert_no_leftovers, assert_pins_are_heads
 from tests.support.rows import rows_of

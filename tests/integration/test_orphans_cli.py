@@ -18,7 +18,8 @@ from omnigraph_ops.outcomes import audit_log
 from omnigraph_ops.stages.orphans.plan import plan_orphans
 from omnigraph_ops.stages.orphans.stage import Orphans
 from omnigraph_ops.storage.inventory import walk
-from omnigraph_ops.views import markdown, terminal
+from omnigraph_ops.views import markdown
+from omnigraph_ops.views.view import plain_text
 from tests.conftest import DemoGraph
 from tests.support.engine_graphs import NAMES, RELEASES, unpacked
 from tests.support.orphans import KNOWS, PERSON, age, drop, plant, put
@@ -221,7 +222,7 @@ def test_the_body_of_an_approval_is_short_and_only_text(graph: Graph) -> None:
     assert "by Monday" in body
     assert "goes with its history" in body
     put(graph, "\x1b[2Jcleared\nname")
-    assert "\x1b" not in terminal.text(Orphans().view(plan_orphans(graph)))
+    assert "\x1b" not in plain_text(Orphans().view(plan_orphans(graph)))
 
 
 @pytest.mark.slow

@@ -18,7 +18,7 @@ from omnigraph_ops.stages.orphans.candidates import Candidate, Totals, described
 from omnigraph_ops.stages.orphans.plan import plan_orphans
 from omnigraph_ops.stages.orphans.quarantine import list_quarantines, purge, restore
 from omnigraph_ops.stages.orphans.stage import Orphans, plan_view
-from omnigraph_ops.views import terminal
+from omnigraph_ops.views.view import plain_text
 from tests.conftest import DemoGraph
 from tests.support.orphans import PERSON, age, below, plant, put
 from tests.support.rows import rows_everywhere
@@ -86,7 +86,7 @@ def test_a_plan_in_parts_says_and_does_what_the_plan_says(graph: Graph) -> None:
     assert parted.shown_files == plan.files
     assert going(parted) == going(plan)
     assert Orphans().question(parted).subject == Orphans().question(plan).subject
-    assert FOLDER in terminal.text(plan_view(parted))
+    assert FOLDER in plain_text(plan_view(parted))
     stays = below(graph, next(g.path for g in plan.groups if g.kept is not None))
     report = apply_orphans(graph, parted)
     assert (report.files_removed, report.spared, report.failed) == (len(plan.files), (), ())

@@ -16,7 +16,7 @@ from omnigraph_ops.stages.orphans.apply import apply_orphans
 from omnigraph_ops.stages.orphans.plan import plan_orphans
 from omnigraph_ops.stages.orphans.quarantine import list_quarantines, place_of, preview_quarantine, purge, restore
 from omnigraph_ops.stages.orphans.stage import quarantines_view
-from omnigraph_ops.views import terminal
+from omnigraph_ops.views.view import plain_text
 from tests.conftest import DemoGraph
 from tests.support.leases import is_lease, take_over
 from tests.support.orphans import KNOWS, PERSON, age, assert_nothing_left, below, drop, name_mark, plant, run
@@ -217,7 +217,7 @@ def test_a_damaged_record_stops_and_hides_no_other_quarantine(demo_graph: DemoGr
     assert (sound.quarantine_id, sound.problem) == (whole.quarantine_id, None)
     assert (damaged.quarantine_id, damaged.files > 0) == (name, True)
     assert f"{name}/quarantine.json" in str(damaged.problem)
-    assert "move them back or delete them by hand" in terminal.text(quarantines_view(list_quarantines(graph)))
+    assert "move them back or delete them by hand" in plain_text(quarantines_view(list_quarantines(graph)))
 
 
 def test_a_copy_that_the_record_does_not_name_is_kept_and_reported(demo_graph: DemoGraph) -> None:

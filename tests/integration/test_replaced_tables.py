@@ -17,11 +17,11 @@ from omnigraph_ops.graph import Graph
 from omnigraph_ops.models.cleanup import CleanupStats, RetentionPolicy
 from omnigraph_ops.models.runs import Unit
 from omnigraph_ops.outcomes.run_journal import what_came_of
+from omnigraph_ops.progress import Run
 from omnigraph_ops.stages.cleanup.apply import cleanup_all, cleanup_table
 from omnigraph_ops.stages.cleanup.plan import plan_cleanup
 from omnigraph_ops.stages.optimize.run import optimize_table
 from omnigraph_ops.stages.repair.run import apply_repair, preview_repair
-from omnigraph_ops.watch import Run
 from tests.conftest import DemoGraph
 from tests.support.plain import opened, versions
 from tests.support.rows import rows_of

@@ -13,7 +13,7 @@ import lance
 import pyarrow as pa
 import pytest
 
-from omnigraph_ops.config.spark_stages import SparkEntry, SparkStage
+from omnigraph_ops.config.settings import SparkEntry, SparkStage
 from omnigraph_ops.errors import (
     InvalidInput,
     NotAGraph,
@@ -23,12 +23,11 @@ from omnigraph_ops.errors import (
 )
 from omnigraph_ops.lance.rows import clock_of, delete_in_fragment, fragment_ids
 from omnigraph_ops.models.cleanup import EpochUnit, RowBounds, RowPolicy, RowRetentionPlan
-from omnigraph_ops.progress import SILENT
+from omnigraph_ops.progress import SILENT, Stopped
 from omnigraph_ops.stages.expire_rows import plain
 from omnigraph_ops.stages.expire_rows.apply import expire_rows
 from omnigraph_ops.stages.expire_rows.plan import plan_row_retention
 from omnigraph_ops.stages.expire_rows.stage import ExpireRows
-from omnigraph_ops.watch import Stopped
 from tests.support.events import ITEMS, ids, items, stamps, timed, updated_and_folded
 from tests.support.plain import opened
 from tests.support.stopped import LeavesPauses

@@ -26,13 +26,12 @@ from omnigraph_ops.graph.layout import EXPIRY_BRANCH_PREFIX, SCHEMA_IR_FILE
 from omnigraph_ops.graph.sidecars import sidecar_names
 from omnigraph_ops.lance.gateway import DatasetMissing
 from omnigraph_ops.models.cleanup import RowBounds, RowPolicy, RowRetentionPlan, TableRowStats
-from omnigraph_ops.progress import Lines
+from omnigraph_ops.progress import Lines, Stopped
 from omnigraph_ops.stages.expire_rows import delete
 from omnigraph_ops.stages.expire_rows import plan as planning
 from omnigraph_ops.stages.expire_rows.apply import expire_rows
 from omnigraph_ops.stages.expire_rows.plan import plan_row_retention
 from omnigraph_ops.stages.optimize.run import optimize_all
-from omnigraph_ops.watch import Stopped
 from tests.conftest import DemoGraph
 from tests.support.sidecars import arm, on_branch
 from tests.support.writers import copies, entry_of, write

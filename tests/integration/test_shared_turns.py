@@ -31,11 +31,11 @@ from omnigraph_ops.graph.stamp3 import Stamp3
 from omnigraph_ops.graph.state import TableEntry, TableUpdate
 from omnigraph_ops.lance.commits import ConfigRemoval
 from omnigraph_ops.models.health import CheckStatus
+from omnigraph_ops.progress import Run, Stopped
 from omnigraph_ops.stages.freeze.take import freeze_graph
 from omnigraph_ops.stages.recovery.check import check
 from omnigraph_ops.stages.recovery.recover import recover
 from omnigraph_ops.storage.store import Storage
-from omnigraph_ops.watch import Run, Stopped
 from tests.conftest import DemoGraph
 from tests.crash.harness_state import check_lineage
 from tests.support.converged import assert_pins_are_heads

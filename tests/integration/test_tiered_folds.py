@@ -16,7 +16,7 @@ from omnigraph_ops.models.optimize import OptimizeDecision, RewritePolicy, SkipR
 from omnigraph_ops.stages.health.read import health
 from omnigraph_ops.stages.optimize.run import optimize_all, optimize_table, plan_optimize
 from omnigraph_ops.stages.optimize.stage import plan_view
-from omnigraph_ops.views import terminal
+from omnigraph_ops.views.view import plain_text
 from tests.conftest import DemoGraph
 from tests.support import plain
 from tests.support.converged import assert_no_leftovers, assert_pins_are_heads
@@ -109,7 +109,7 @@ def test_a_table_whose_index_waits_has_nothing_to_do_and_says_why(demo_graph: De
     (plan,) = plan_optimize(graph, tables=(PERSON,)).tables
     assert (plan.decision, plan.folds) == (OptimizeDecision.NO_OP, ())
     assert "behind by 4 of 204 rows, folded above 5 %" in plan.reason
-    assert f"no-op; {plan.reason.removeprefix('nothing to do; ')}" in terminal.text(plan_view(plan_optimize(graph)))
+    assert f"no-op; {plan.reason.removeprefix('nothing to do; ')}" in plain_text(plan_view(plan_optimize(graph)))
     assert not optimize_table(graph, PERSON).committed
     assert entry_of(graph, PERSON).version == version
     (row,) = (t for t in health(graph).tables if t.table_key == PERSON)

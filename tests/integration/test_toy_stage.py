@@ -8,7 +8,7 @@ from collections.abc import Iterator
 import pytest
 
 from omnigraph_ops.cli import parsing  # noqa: F401 - declares the others
-from omnigraph_ops.cli.app import cli as group
+from omnigraph_ops.cli.call import cli as group
 from omnigraph_ops.cli.stages import declare_planned
 from omnigraph_ops.graph import Graph
 from tests.conftest import DemoGraph

@@ -26,7 +26,7 @@ from omnigraph_ops.models.history import RunOutcome
 from omnigraph_ops.outcomes import history
 from omnigraph_ops.outcomes.results import Snapshot
 from omnigraph_ops.outcomes.runs import RecordedRun
-from omnigraph_ops.watch import Stopped
+from omnigraph_ops.progress import Stopped
 from tests.conftest import DemoGraph
 from tests.support.history import header
 
@@ -34,7 +34,7 @@ pytestmark = pytest.mark.slow
 
 SMALL = {"loads": 3, "rows": 12, "node_types": 1}
 _NOTICED_SECONDS = 2.0
-_HOLDS_A_LEASE = frozenset({"coordination/lease.py", "coordination/pace.py", "watch.py", "outcomes/runs.py"})
+_HOLDS_A_LEASE = frozenset({"coordination/lease.py", "coordination/pace.py", "progress.py", "outcomes/runs.py"})
 """Where waiting is given to the caller, or is what the caller gives."""
 _SHORT = {
     "coordination/fence.py": "the thread that lifts a fence; the verb does not wait for it",

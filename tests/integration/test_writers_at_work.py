@@ -18,13 +18,13 @@ from omnigraph_ops.models.cleanup import RetentionPolicy
 from omnigraph_ops.models.health import CheckStatus
 from omnigraph_ops.models.optimize import OptimizeDecision, SkipReason
 from omnigraph_ops.models.repair import Classification, RepairAction
+from omnigraph_ops.progress import Run
 from omnigraph_ops.stages.cleanup.apply import cleanup_all
 from omnigraph_ops.stages.cleanup.plan import plan_cleanup
 from omnigraph_ops.stages.optimize.run import optimize_all, optimize_table, plan_optimize
 from omnigraph_ops.stages.orphans.plan import plan_orphans
 from omnigraph_ops.stages.recovery.check import check
 from omnigraph_ops.stages.repair.run import apply_repair, preview_repair
-from omnigraph_ops.watch import Run
 from tests.conftest import DemoGraph
 from tests.support.tables import PERSON
 from tests.support.writers import copies, delete_first, drift, entry_of

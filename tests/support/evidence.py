@@ -8,7 +8,7 @@ from omnigraph_ops.graph import Graph
 from omnigraph_ops.models.repair import DriftEvidence, EvidenceTier
 from omnigraph_ops.stages.repair.run import preview_repair
 from omnigraph_ops.stages.repair.stage import plan_view
-from omnigraph_ops.views import terminal
+from omnigraph_ops.views.view import plain_text
 from tests.support.writers import entry_of
 
 
@@ -38,4 +38,4 @@ def remove_data(graph: Graph, key: str) -> None:
 
 
 def repair_text_of(graph: Graph) -> str:
-    return terminal.text(plan_view(preview_repair(graph, evidence=EvidenceTier.FULL)))
+    return plain_text(plan_view(preview_repair(graph, evidence=EvidenceTier.FULL)))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from omnigraph_ops.watch import Run, Stopped
+from omnigraph_ops.progress import Run, Stopped
 
 
 class LeavesPauses(Run):

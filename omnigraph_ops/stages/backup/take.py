@@ -35,7 +35,7 @@ from omnigraph_ops.outcomes.backups import (
     write_record,
     write_start,
 )
-from omnigraph_ops.progress import SILENT, Meter, Progress
+from omnigraph_ops.progress import SILENT, Meter, Progress, Stopped
 from omnigraph_ops.stages.backup.listing import Claim, claimed, damaged_files
 from omnigraph_ops.stages.backup.request import BackupOptions
 from omnigraph_ops.stages.backup.transfer import (
@@ -56,7 +56,6 @@ from omnigraph_ops.stages.freeze.observe import verify_cut
 from omnigraph_ops.stages.freeze.roots import place_of_root, recorded_roots
 from omnigraph_ops.stages.freeze.take import active_freeze, extend_freeze, freeze_graph, refuse_lost, said_of
 from omnigraph_ops.storage.store import Storage
-from omnigraph_ops.watch import Stopped
 
 _DEFAULTS = BackupOptions()
 OWN_TTL_SECONDS = 3600.0

@@ -34,11 +34,10 @@ from omnigraph_ops.models.cleanup import (
 from omnigraph_ops.models.runs import Unit
 from omnigraph_ops.outcomes.run_journal import cleaned
 from omnigraph_ops.parallel import in_parallel
-from omnigraph_ops.progress import SILENT, Meter, Progress
+from omnigraph_ops.progress import SILENT, Meter, Progress, Stopped
 from omnigraph_ops.quantities import human_bytes
 from omnigraph_ops.stages.cleanup.plan import fork_files, is_orphaned, refusal, why_kept
 from omnigraph_ops.stages.cleanup.policy import InternalTables, files_to_go, internal_entry, protect, removable
-from omnigraph_ops.watch import Stopped
 
 _SHOWN = 5
 _MORE_LOOKS = 2

@@ -23,12 +23,11 @@ from omnigraph_ops.lance.rows import Clock, FragmentDelete, commit_deletes
 from omnigraph_ops.models.cleanup import RowRetentionPlan, RowRetentionReport, TableRowPlan, TableRowStats
 from omnigraph_ops.models.runs import Unit
 from omnigraph_ops.outcomes.run_journal import what_came_of
-from omnigraph_ops.progress import SILENT, Progress
+from omnigraph_ops.progress import SILENT, Progress, Stopped
 from omnigraph_ops.stages.expire_rows.delete import expiring_table, sweep_branches
 from omnigraph_ops.stages.expire_rows.plain import Delete, Turn, delete_here, expire_plain
 from omnigraph_ops.stages.stage import Submit
 from omnigraph_ops.storage.inventory import first_missing, remove_files
-from omnigraph_ops.watch import Stopped
 
 _STOPPED = "the run was asked to stop; no row was deleted"
 _PLACE = LeasePlace(path=EXPIRE_ROWS_LEASE_PATH, name="the row retention lease")

@@ -11,8 +11,8 @@ from omnigraph_ops.lance.gateway import CommitConflict, CommitContention
 from omnigraph_ops.lance.tables import commit_results, execute_task, plan_tasks
 from omnigraph_ops.models.optimize import OptimizePlan, SkipReason, TableStats
 from omnigraph_ops.models.runs import Unit
+from omnigraph_ops.progress import Stopped
 from omnigraph_ops.stages.optimize.budget import too_late
-from omnigraph_ops.watch import Stopped
 
 _ATTEMPTS = 5
 

@@ -37,7 +37,7 @@ from omnigraph_ops.models.optimize import (
 from omnigraph_ops.models.runs import Unit
 from omnigraph_ops.outcomes.run_journal import optimized
 from omnigraph_ops.parallel import in_parallel
-from omnigraph_ops.progress import SILENT, About, Meter, Progress
+from omnigraph_ops.progress import SILENT, About, Meter, Progress, Stopped
 from omnigraph_ops.stages.optimize.budget import accounted, run_within, under_budget, untouched
 from omnigraph_ops.stages.optimize.index_work import IndexWriter
 from omnigraph_ops.stages.optimize.internal_tables import optimize_internal_last
@@ -45,7 +45,6 @@ from omnigraph_ops.stages.optimize.observe import observe_table, policy_of
 from omnigraph_ops.stages.optimize.plan import OptimizePolicy, plan_table
 from omnigraph_ops.stages.optimize.table_run import InProcessExecutor, TableRun, TaskExecutor
 from omnigraph_ops.stages.optimize.units import Effort, Room
-from omnigraph_ops.watch import Stopped
 
 _ATTEMPTS = 5
 _BACKOFF_SECONDS = 0.25

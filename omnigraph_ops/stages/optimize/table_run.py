@@ -34,7 +34,7 @@ from omnigraph_ops.lance.tables import (
     plan_tasks,
 )
 from omnigraph_ops.models.optimize import Executor, TablePlan, UnitWindow
-from omnigraph_ops.progress import Progress
+from omnigraph_ops.progress import Progress, Stopped
 from omnigraph_ops.stages.optimize.index_work import IndexWriter, fold, prepare_indexes
 from omnigraph_ops.stages.optimize.plan import OptimizePolicy
 from omnigraph_ops.stages.optimize.units import (
@@ -50,7 +50,6 @@ from omnigraph_ops.stages.optimize.units import (
     written_indexes,
 )
 from omnigraph_ops.storage.store import Storage
-from omnigraph_ops.watch import Stopped
 
 _REWRITE_ROUNDS = 5
 # A bound for a run on another machine that died: on this one its hold ends with the process.

@@ -19,7 +19,7 @@ from omnigraph_ops.graph.graph import Graph
 from omnigraph_ops.models.cleanup import PlannedFile
 from omnigraph_ops.models.orphans import OrphanFile, OrphanKind, OrphansPlan, OrphansReport, SparedFile
 from omnigraph_ops.models.runs import FilesDone, Unit
-from omnigraph_ops.progress import SILENT, Progress
+from omnigraph_ops.progress import SILENT, Progress, Stopped
 from omnigraph_ops.stages.orphans.candidates import check_parts, files_of
 from omnigraph_ops.stages.orphans.plan import dropped_to_keep
 from omnigraph_ops.stages.orphans.quarantine import begin, discard_if_empty, place_of
@@ -35,7 +35,6 @@ from omnigraph_ops.storage.inventory import (
     take_unchanged,
 )
 from omnigraph_ops.storage.store import BULK
-from omnigraph_ops.watch import Stopped
 
 _NOTHING = "nothing was deleted"
 _CHANGED = "it changed since the plan"

@@ -37,13 +37,13 @@ from omnigraph_ops.lance.gateway import LanceFailure
 from omnigraph_ops.models.health import FAILED, RecoverReport, RecoveryOutcome, SidecarClass, SidecarFinding
 from omnigraph_ops.models.runs import Unit
 from omnigraph_ops.outcomes.runs import settle
+from omnigraph_ops.progress import Stopped
 from omnigraph_ops.stages.recovery.check import check
 from omnigraph_ops.stages.recovery.proofs import Unpublishable
 from omnigraph_ops.stages.recovery.unhealed import drop_half_made
 from omnigraph_ops.stages.recovery.unpublished import publish_leftovers, put_back, roll_back
 from omnigraph_ops.stages.recovery.verdict import Judgement, judged_sidecar
 from omnigraph_ops.storage.inventory import folders_in
-from omnigraph_ops.watch import Stopped
 
 # A younger temporary file may be a write in flight, whatever the grace period is.
 _SWEPT_AFTER_SECONDS = 60.0

@@ -13,13 +13,12 @@ from airflow.sdk.exceptions import AirflowNotFoundException
 from pydantic import ValidationError
 
 from omnigraph_airflow.graphs import entry_named
-from omnigraph_ops.config.graph_values import SettingsOverrides
+from omnigraph_ops.config.graph_entries import ClusterTarget, GraphEntry, SettingsOverrides
 from omnigraph_ops.errors import InvalidInput, OpsError
 
 if TYPE_CHECKING:
     from airflow.sdk import Connection
 
-    from omnigraph_ops.config.graph_entries import GraphEntry
     from omnigraph_ops.config.settings import Settings
     from omnigraph_ops.graph import Graph
 
@@ -150,8 +149,6 @@ class OmnigraphHook(BaseHook):
         return True, f"{graph.uri} is {what} with {tables} table{'s' * (tables != 1)}"
 
     def _listed(self, entry: GraphEntry) -> Address:
-        from omnigraph_ops.config.graph_entries import ClusterTarget
-
         target = entry.target
         place, graph_id = (target.cluster, target.id) if isinstance(target, ClusterTarget) else (target, None)
         mend = f", or mend `connection` of graphs.{entry.name} in the graphs file" if entry.connection else ""

@@ -5,18 +5,16 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from airflow.sdk import BaseOperator
-from airflow.sdk.exceptions import AirflowException, AirflowFailException
-
 from omnigraph_airflow.forms import request_in
-from omnigraph_airflow.operators.base import OmnigraphOperator, to_xcom
+from omnigraph_airflow.operators.base import OmnigraphOperator
 from omnigraph_airflow.operators.spark_jobs import SubmitJobOperator
 from omnigraph_airflow.run_report import run_id_of
-from omnigraph_ops.errors import CorruptGraph, InvalidInput, OpsError, StorageError
+from omnigraph_ops import serde
+from omnigraph_ops.errors import CorruptGraph, InvalidInput
 from omnigraph_ops.models.backup import VerifyReport
 from omnigraph_ops.progress import Lines
 from omnigraph_ops.stages.registry import UNASKED_BY_NAME
-from omnigraph_ops.views import terminal
+from omnigraph_ops.views.view import plain_text
 
 if TYPE_CHECKING:
     from airflow.sdk import Context
@@ -47,7 +45,7 @@ class FreezeOperator(OmnigraphOperator):
         stage, owner = UNASKED_BY_NAME["freeze"], f"{run_id_of(context)}/{self.task_id}"
         unfreeze_all(graph, owner)
         report = stage.run(graph, request_in(stage, {**self.request, "owner": owner}), Lines(self.log.info))
-        self.log.info("%s", terminal.text(stage.view(report)))
+        self.log.info("%s", plain_text(stage.view(report)))
         return report.freeze_id
 
 
@@ -75,22 +73,10 @@ class UnfreezeOperator(OmnigraphOperator):
                 "freezes was changed, and what this run froze ends after its ttl"
             )
         try:
-            return to_xcom(unfreeze(graph, self.freeze_id))
+            return serde.to_json(unfreeze(graph, self.freeze_id))
         except InvalidInput as error:
             self.log.info("%s", error)
             return None
-
-
-def sound(task: BaseOperator, graph: Graph, report: VerifyReport) -> Any:
-    """The XCom of a backup that was read again; `CorruptGraph` names what is wrong with it. Writes the log."""
-    from omnigraph_ops.stages.backup.stage import verify_view
-
-    task.log.info("%s", terminal.text(verify_view(report)))
-    if report.problems:
-        named = "; ".join(f"{p.file} {p.reason}" for p in report.problems[:_MOST_NAMED])
-        raise CorruptGraph(f"{report.backup} has {len(report.problems)} problems: {named}")
-    graph.run.notes(report)
-    return to_xcom(report)
 
 
 class SubmitBackupOperator(SubmitJobOperator):
@@ -115,20 +101,15 @@ class SubmitBackupOperator(SubmitJobOperator):
         request = request_in(stage, self.request)
 
         def submit(job: str, arguments: Sequence[str], value: type[T], check: Callable[[], None]) -> T:
-            try:
-                return self.submitted(context, graph, job, arguments, value)
-            except AirflowFailException as error:
-                raise OpsError(str(error)) from error
-            except AirflowException as error:
-                raise StorageError(str(error)) from error
+            return self.submitted(context, graph, job, arguments, value)
 
         if graph.settings.spark_copy_threshold_bytes is None:
             report = stage.run(graph, request, tell)
         else:
             report = stage.run_on_spark(graph, request, tell, submit)
-        self.log.info("%s", terminal.text(stage.view(report)))
+        self.log.info("%s", plain_text(stage.view(report)))
         graph.run.notes(report)
-        return to_xcom(report)
+        return serde.to_json(report)
 
 
 class SubmitVerifyOperator(SubmitJobOperator):
@@ -144,6 +125,7 @@ class SubmitVerifyOperator(SubmitJobOperator):
         self.backup = backup
 
     def run_stage(self, graph: Graph, context: Context) -> Any:
+        from omnigraph_ops.stages.backup.stage import verify_view
         from omnigraph_ops.stages.backup.verify import verify_backup
 
         where, threshold = self.backup["backup"], graph.settings.spark_copy_threshold_bytes
@@ -151,4 +133,9 @@ class SubmitVerifyOperator(SubmitJobOperator):
             report = verify_backup(where, access=graph.context.access, progress=Lines(self.log.info))
         else:
             report = self.submitted(context, graph, "verify", ("--backup", where), VerifyReport)
-        return sound(self, graph, report)
+        self.log.info("%s", plain_text(verify_view(report)))
+        if report.problems:
+            named = "; ".join(f"{p.file} {p.reason}" for p in report.problems[:_MOST_NAMED])
+            raise CorruptGraph(f"{report.backup} has {len(report.problems)} problems: {named}")
+        graph.run.notes(report)
+        return serde.to_json(report)

@@ -90,7 +90,7 @@ def failures_told(context: Context, table_key: str | None = None) -> Iterator[No
         raise
     except Exception as error:
         told = failures_of(context, table_key, error)
-        context["ti"].xcom_push(key=FAILURE, value=[to_xcom(failure) for failure in told])
+        context["ti"].xcom_push(key=FAILURE, value=[serde.to_json(failure) for failure in told])
         raise
 
 
@@ -108,7 +108,7 @@ def keep_plan(context: Context, graph: Graph, plan: sealed.P) -> Any:
     task_id = context["ti"].task_id
     sealed.sweep(graph.storage, CONSENTS_DIR)
     decisions.keep_consent(graph.storage, decisions.consent_about(context, question_of(context, task_id), plan.digest))
-    return {**to_xcom(sealed.store(graph.storage, plan)), _PLANNED_BY: task_id}
+    return {**serde.to_json(sealed.store(graph.storage, plan)), _PLANNED_BY: task_id}
 
 
 def kept_plan(context: Context, graph: Graph, cls: type[sealed.P], ref: Any) -> sealed.P:
@@ -134,11 +134,6 @@ def plan_of(graph: Graph, cls: type[sealed.P], digest: str) -> sealed.P:
     return plan
 
 
-def to_xcom(value: object) -> Any:
-    """The JSON form of a stage's value. Pure."""
-    return serde.to_json(value)
-
-
 def frozen_since(graph: Graph, table_key: str | None = None) -> str | None:
     """Who froze the whole graph, or the table, as a sentence; None when nobody did. Reads."""
     from omnigraph_ops.coordination.freezes import refuse_frozen
@@ -162,22 +157,8 @@ def left_alone(graph: Graph, table_key: str, not_after: Any, *, say: Callable[[s
     return None
 
 
-def label_of(lot: Sequence[str]) -> str:
-    """What a lot is called for a person. Pure."""
-    first, *others = lot
-    return f"{first} and {len(others)} more" if others else str(first)
-
-
-def only_one(lot: Sequence[str]) -> str | None:
-    """The table of a lot of one. Pure."""
-    return str(lot[0]) if len(lot) == 1 else None
-
-
-class LotOperator(OmnigraphOperator):
-    """Does the tables of a lot; one that fails stops no other, and fails the task in the end.
-
-    What may succeed later is tried once more after the last table. Of a lot of one table the error is raised as
-    it is, for Airflow to repeat it or not. Returns a list with a row per table.
+class OfLotOperator(OmnigraphOperator):
+    """Works on a lot.
 
     :param lot: the table keys (templated).
     """
@@ -191,10 +172,19 @@ class LotOperator(OmnigraphOperator):
     @property
     def label(self) -> str:
         """What the lot is called in the list of mapped tasks."""
-        return label_of(self.lot)
+        first, *others = self.lot
+        return f"{first} and {len(others)} more" if others else str(first)
 
     def _subject(self) -> str | None:
-        return only_one(self.lot)
+        return str(self.lot[0]) if len(self.lot) == 1 else None
+
+
+class LotOperator(OfLotOperator):
+    """Does the tables of a lot; one that fails stops no other, and fails the task in the end.
+
+    What may succeed later is tried once more after the last table. Of a lot of one table the error is raised as
+    it is, for Airflow to repeat it or not. Returns a list with a row per table.
+    """
 
     def run_table(self, graph: Graph, table_key: str, context: Context) -> Any:
         """Do one table; returns its row."""

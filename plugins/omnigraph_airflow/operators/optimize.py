@@ -10,7 +10,7 @@ from airflow.sdk.exceptions import AirflowSkipException
 
 from omnigraph_airflow.forms import request_in, under
 from omnigraph_airflow.hooks.omnigraph import OmnigraphHook
-from omnigraph_airflow.operators.base import LotOperator, OmnigraphOperator, failures_told, left_alone, to_xcom
+from omnigraph_airflow.operators.base import LotOperator, OmnigraphOperator, failures_told, left_alone
 from omnigraph_airflow.run_report import run_id_of
 from omnigraph_airflow.task_run import airflow_errors
 from omnigraph_ops import serde
@@ -57,7 +57,7 @@ class PlanOptimizeOperator(OmnigraphOperator):
             self.log.info("%s: %s, %s %s", table.table_key, table.decision, table.executor, table.reason)
         graph.run.notes(plan)
         context["ti"].xcom_push(key=NOT_AFTER, value=plan.not_after_us)
-        return to_xcom(plan)
+        return serde.to_json(plan)
 
 
 class SelectTablesOperator(OmnigraphOperator):
@@ -108,7 +108,7 @@ class OptimizeTablesOperator(LotOperator):
             stats = self._optimize(under(graph, request_in(UNASKED_BY_NAME["optimize"], self.request)), table_key)
             self.log.info("%s: %d fragments became %d", table_key, stats.fragments_removed, stats.fragments_added)
         graph.run.notes(stats)
-        return to_xcom(stats)
+        return serde.to_json(stats)
 
     def _optimize(self, graph: Graph, table_key: str) -> TableStats:
         """Optimize the table, once more after a recovery if a sidecar stops it. Writes."""
@@ -167,7 +167,7 @@ class SummarizeOptimizeOperator(OmnigraphOperator):
         rows = (*(row for row in tables if row.table_key not in noted), *internal)
         if rows:
             graph.run.notes(OptimizeReport.of(plan.uri, rows))
-        return to_xcom(OptimizeReport.of(plan.uri, (*tables, *internal)))
+        return serde.to_json(OptimizeReport.of(plan.uri, (*tables, *internal)))
 
 
 def summarize(plan: OptimizePlan, stats: Sequence[TableStats], errors: Mapping[str, str]) -> tuple[TableStats, ...]:

@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING, Any
 
 from airflow.sdk.exceptions import AirflowRuntimeError
 
-from omnigraph_airflow.operators.base import OmnigraphOperator, to_xcom
+from omnigraph_airflow.operators.base import OmnigraphOperator
 from omnigraph_airflow.run_report import run_id_of
+from omnigraph_ops import serde
 from omnigraph_ops.errors import OpsError, RecoveryPending, TransientError
 from omnigraph_ops.models.health import FAILED, CheckReport, CheckStatus, RecoveryOutcome
 from omnigraph_ops.models.history import UnsettledRun
@@ -56,7 +57,7 @@ class CheckRecoveryOperator(OmnigraphOperator):
         _refuse_unless_clean(report, outcomes, passing=passing)
         for line in report.advice:
             self.log.info(line)
-        return to_xcom(report)
+        return serde.to_json(report)
 
     def _record_cut_off(self, graph: Graph, context: Context) -> None:
         """Record the runs that were cut off, of the shell and of DAGs, while the graph is as they left it. Writes."""

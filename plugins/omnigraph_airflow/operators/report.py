@@ -140,11 +140,9 @@ def _facts(context: Context, graph: Graph | None, target: str) -> RunFacts:
     found = ti.get_task_states(dag_id=ti.dag_id, run_ids=[ti.run_id]).get(ti.run_id, {})
     states = {name: state for name, state in found.items() if name != ti.task_id}
     left = _left(context, graph)
-    done = left.results(target)
     carried_out = tuple(dict.fromkeys(decision for one in left.left for decision in one.results.decisions))
     kept = {stage.name: _kept(context, graph, stage, states) for stage in BY_NAME.values()}
     plans = {name: plan for name, plan in kept.items() if plan is not None}
-    reports = {stage.name: stage.report_in(done) for stage in BY_NAME.values()}
     publishes = any(BY_NAME[name].effect is Effect.PUBLISHES for name in plans)
     return RunFacts(
         graph=target,
@@ -156,14 +154,8 @@ def _facts(context: Context, graph: Graph | None, target: str) -> RunFacts:
         decisions=_decisions(context, graph, states, {decision.digest for decision in carried_out}),
         carried_out=carried_out,
         plans=plans,
-        reports={name: report for name, report in reports.items() if report is not None},
+        done=left.results(target),
         drift=_drift(graph) if publishes else None,
-        optimize_plan=done.optimize_plan,
-        optimize=done.optimize,
-        recovery=done.recovery,
-        backup=done.backup,
-        verified=done.verified,
-        outcomes=done.outcomes,
     )
 
 

@@ -16,10 +16,10 @@ from airflow.sdk.exceptions import AirflowException, AirflowFailException, Airfl
 
 import omnigraph_ops
 from omnigraph_airflow.forms import request_in
-from omnigraph_airflow.hooks.omnigraph import GRAPH, SECRETS, Address, OmnigraphHook
+from omnigraph_airflow.hooks.omnigraph import SECRETS, Address, OmnigraphHook
 from omnigraph_airflow.links import GraphPageLink
-from omnigraph_airflow.operators.base import LotFailed, failures_told, label_of, left_alone, only_one, to_xcom
-from omnigraph_airflow.task_run import airflow_errors, failures_of, journaled
+from omnigraph_airflow.operators.base import LotFailed, OfLotOperator, OmnigraphOperator, left_alone
+from omnigraph_airflow.task_run import failures_of
 from omnigraph_ops import serde
 from omnigraph_ops.coordination.state import RESULTS_DIR
 from omnigraph_ops.errors import InvalidInput, OpsError, StorageError
@@ -40,6 +40,7 @@ T = TypeVar("T")
 APPLICATION = str(Path(omnigraph_ops.__file__).parent / "spark" / "application.py")
 _LINES_KEPT = 500
 """Of the output of a submit. Of the provider's 20 none says why where a master is dead: they are one Java stack."""
+_NO_OUTCOME = "the application left no outcome"
 _WITHOUT_CONNECTION = "yarn"
 """The master of a provider that could not read its connection."""
 RESULT = (
@@ -48,56 +49,44 @@ RESULT = (
 )
 
 
-class SubmitJobOperator(SparkSubmitOperator):
+class SubmitJobOperator(OmnigraphOperator, SparkSubmitOperator):
     """Submits a job of the Spark application and brings its outcome back.
 
     spark-submit returns no value, so the application writes its outcome below the graph, under a
     name that holds the try: a retry cannot read what an earlier try left.
+
+    A failed submit may be repeated, whatever became of it: the next one finishes what was half done and goes
+    on with what was executed. Only what the application itself calls final is not repeated.
 
     :param graph: path or URI of the graph (templated).
     :param result: where the outcome goes, below the graph (templated).
     """
 
     template_fields: Sequence[str] = (*SparkSubmitOperator.template_fields, "graph", "result")
+    ui_color = SparkSubmitOperator.ui_color
     operator_extra_links = (*SparkSubmitOperator.operator_extra_links, GraphPageLink())
 
-    def __init__(self, *, graph: str = GRAPH, result: str = RESULT, **kwargs: Any) -> None:
+    def __init__(self, *, result: str = RESULT, **kwargs: Any) -> None:
         # A retry submits again, and the application goes on where it was: the provider need not find the old submit,
         # for which YARN in cluster mode would have to be asked over its REST API.
         super().__init__(application=APPLICATION, **{"durable": False, **kwargs})
-        self._address: Address | None = None
-        self.graph, self.result = graph, result
-
-    def execute(self, context: Context) -> Any:
-        """Run the stage.
-
-        A failed submit may be repeated, whatever became of it: the next one finishes what was half done and goes
-        on with what was executed. Only what the application itself calls final is not repeated.
-        """
-        with failures_told(context, self._subject()), airflow_errors():
-            hook = OmnigraphHook(self.graph)
-            opened, self._address = hook.get_conn(), hook.address()
-            with journaled(context, opened, self._subject()) as graph, airflow_errors():
-                return self.run_stage(graph, context)
-
-    def _subject(self) -> str | None:
-        """The one table that this task is about, None when there is no such one."""
-        return None
-
-    def run_stage(self, graph: Graph, context: Context) -> Any:
-        """The stage itself; returns what goes into XCom."""
-        raise NotImplementedError
+        self.result = result
 
     def submitted(self, context: Context, graph: Graph, job: str, arguments: Sequence[str], value: type[T]) -> T:
-        """Submit a job, wait, and read its outcome. The effect of the job."""
+        """Submit a job, wait, and read its outcome. The effect of the job.
+
+        Raises:
+            StorageError: the same submit may succeed later.
+            OpsError: the application calls its failure final.
+        """
         self.application_args = [job, "--result-uri", f"{graph.uri}/{self.result}", *arguments]
         try:
-            super().execute(context)
+            SparkSubmitOperator.execute(self, context)
         except AirflowException as error:
-            raise _failure(self._outcome(graph.storage, value), reason(str(error))) from error
-        outcome = self._outcome(graph.storage, value)
+            raise _failure(outcome_at(graph.storage, self.result, value), reason(str(error))) from error
+        outcome = outcome_at(graph.storage, self.result, value)
         if outcome is None or outcome.value is None:
-            raise _failure(outcome, "the application left no outcome")
+            raise _failure(outcome, _NO_OUTCOME)
         return outcome.value
 
     def on_kill(self) -> None:
@@ -105,16 +94,7 @@ class SubmitJobOperator(SparkSubmitOperator):
             super().on_kill()
 
     def _get_hook(self) -> SparkSubmitHook:
-        """The hook of the provider, with what the driver of this graph needs in its environment. Reads."""
-        hook = _connected(super()._get_hook)
-        extra = driver_variables(self._address, hook)
-        if extra:
-            # Set here, past the templated field: that one is stored and shown in the UI.
-            hook._env_vars = {**(hook._env_vars or {}), **extra}
-        return hook
-
-    def _outcome(self, storage: Storage, value: type[T]) -> SubmitOutcome[T] | None:
-        return outcome_at(storage, self.result, value)
+        return _hook_for(OmnigraphHook(self.graph).address(), super()._get_hook)
 
 
 @dataclass(slots=True)
@@ -132,23 +112,23 @@ class TaskSubmits:
         result = f"{RESULTS_DIR}/{new_ulid()}/{job}.json"
         words = [job, "--result-uri", f"{self.graph.uri}/{result}", *arguments]
         try:
-            hook = self._hook = _connected(lambda: SparkSubmitHook(name=f"omnigraph {job}", application_args=words))
-            hook._env_vars = driver_variables(self.address, hook)
-            hook.submit(APPLICATION)
+            self._hook = _hook_for(
+                self.address, lambda: SparkSubmitHook(name=f"omnigraph {job}", application_args=words)
+            )
+            self._hook.submit(APPLICATION)
         except (OSError, ValueError) as error:
             # There is no such binary, or the connection names one that the provider does not take.
             raise OpsError(f"the job {job} could not be submitted through spark_default: {error}") from None
         except AirflowException as error:
-            outcome, why = outcome_at(self.graph.storage, result, value), reason(str(error))
+            why = reason(str(error))
         else:
-            outcome, why = outcome_at(self.graph.storage, result, value), "the application left no outcome"
+            why = _NO_OUTCOME
+        outcome = outcome_at(self.graph.storage, result, value)
         if outcome is not None and outcome.value is not None:
             return outcome.value
         if self._killed:
             raise StorageError(f"the task was asked to end, and ended its submit of the job {job}")
-        if outcome is not None and outcome.error and not outcome.retryable:
-            raise OpsError(outcome.error)
-        raise StorageError((outcome.error if outcome is not None else None) or why)
+        raise _failure(outcome, why)
 
     def kill(self) -> None:
         """End the submit that is at work. Kills processes."""
@@ -156,6 +136,14 @@ class TaskSubmits:
         if self._hook is not None:
             with _what_it_started(self._hook):
                 self._hook.on_kill()
+
+
+def _hook_for(address: Address, make: Callable[[], SparkSubmitHook]) -> SparkSubmitHook:
+    """The hook of the provider, with what the driver of a graph needs in its environment. Reads the connection."""
+    hook = _connected(make)
+    # Set here, past the templated field: that one is stored and shown in the UI.
+    hook._env_vars = {**(hook._env_vars or {}), **driver_variables(address, hook)}
+    return hook
 
 
 def _connected(make: Callable[[], SparkSubmitHook]) -> SparkSubmitHook:
@@ -214,14 +202,12 @@ def outcome_at(storage: Storage, path: str, value: type[T]) -> SubmitOutcome[T] 
     return outcome
 
 
-def driver_variables(address: Address | None, hook: SparkSubmitHook) -> dict[str, str]:
+def driver_variables(address: Address, hook: SparkSubmitHook) -> dict[str, str]:
     """What a submit may hand to its driver; a secret only where it stays in an environment. Pure.
 
     On YARN and Kubernetes the provider makes arguments of these variables, and a standalone cluster takes
     none at all: there the driver's machine has the credentials (docs/how-to/many-graphs.md).
     """
-    if address is None:
-        return {}
     if hook._is_yarn or hook._is_kubernetes:
         return {name: value for name, value in {**address.settings, **address.store}.items() if name not in SECRETS}
     if hook._connection["deploy_mode"] == "cluster":
@@ -229,14 +215,14 @@ def driver_variables(address: Address | None, hook: SparkSubmitHook) -> dict[str
     return {**address.settings, **address.store}
 
 
-def _failure(outcome: SubmitOutcome[T] | None, otherwise: str) -> AirflowException:
-    """The exception that makes Airflow repeat the submit, or not. Pure."""
-    message = (outcome.error if outcome is not None else None) or otherwise
+def _failure(outcome: SubmitOutcome[T] | None, otherwise: str) -> OpsError:
+    """The error that lets the submit be repeated, or not. Pure."""
     final = outcome is not None and not outcome.retryable
-    return AirflowFailException(message) if final else AirflowException(message)
+    message = (outcome.error if outcome is not None else None) or otherwise
+    return OpsError(message) if final else StorageError(message)
 
 
-class SubmitRewriteOperator(SubmitJobOperator):
+class SubmitRewriteOperator(OfLotOperator, SubmitJobOperator):
     """Submits a lot of tables as the job `rewrite`; a row per table becomes the XCom.
 
     :param lot: the table keys (templated).
@@ -247,24 +233,10 @@ class SubmitRewriteOperator(SubmitJobOperator):
     template_fields: Sequence[str] = (*SubmitJobOperator.template_fields, "lot", "request", "not_after")
 
     def __init__(
-        self,
-        *,
-        lot: Any,
-        request: Mapping[str, Any] | None = None,
-        not_after: int | str | None = None,
-        **kwargs: Any,
+        self, *, request: Mapping[str, Any] | None = None, not_after: int | str | None = None, **kwargs: Any
     ) -> None:
         super().__init__(**kwargs)
-        self.lot = lot
         self.request, self.not_after = dict(request or {}), not_after
-
-    @property
-    def label(self) -> str:
-        """What the lot is called in the list of mapped tasks."""
-        return label_of(self.lot)
-
-    def _subject(self) -> str | None:
-        return only_one(self.lot)
 
     def run_stage(self, graph: Graph, context: Context) -> Any:
         left = {key: left_alone(graph, key, self.not_after, say=self.log.info) for key in self.lot}
@@ -276,7 +248,7 @@ class SubmitRewriteOperator(SubmitJobOperator):
                 graph.run.notes(row)
         failed = {row.table_key: row.error for row in rows if row.error is not None}
         if not failed:
-            return [to_xcom(row) for row in rows]
+            return [serde.to_json(row) for row in rows]
         if len(self.lot) == 1:
             raise AirflowFailException(*failed.values())
         told = [f for key, error in failed.items() for f in failures_of(context, key, OpsError(error))]

@@ -10,7 +10,7 @@ from airflow.sdk import XComArg
 from airflow.sdk.definitions.xcom_arg import PlainXComArg
 from airflow.sdk.exceptions import AirflowSkipException
 
-from omnigraph_airflow.forms import said
+from omnigraph_airflow.forms import request_in
 from omnigraph_airflow.hooks.omnigraph import OmnigraphHook
 from omnigraph_airflow.links import ASKED
 from omnigraph_airflow.operators.ask import ApproveStageOperator, approved
@@ -22,18 +22,17 @@ from omnigraph_airflow.operators.base import (
     keep_plan,
     kept_plan,
     plan_of,
-    to_xcom,
 )
 from omnigraph_airflow.operators.spark_jobs import TaskSubmits
 from omnigraph_airflow.task_run import StageSkipped, audited, run_of
+from omnigraph_ops import serde
 from omnigraph_ops.errors import ApprovalMissing, StorageError
 from omnigraph_ops.outcomes.audit_log import AuditEvent
 from omnigraph_ops.parallel import deal
 from omnigraph_ops.progress import Lines
-from omnigraph_ops.requests import build
 from omnigraph_ops.stages.registry import planned
 from omnigraph_ops.stages.stage import PartedStage, PlannedStage, Submit
-from omnigraph_ops.views import terminal
+from omnigraph_ops.views.view import plain_text
 
 if TYPE_CHECKING:
     from airflow.sdk import Context
@@ -110,7 +109,7 @@ class PlanStageOperator(_MaySubmit):
         named = self.digest.strip() if self.digest else None
         plan = self._planned(graph) if named is None else plan_of(graph, stage.plan_type, named)
         kept = keep_plan(context, graph, plan)
-        for line in terminal.text(stage.view(plan)).splitlines():
+        for line in plain_text(stage.view(plan)).splitlines():
             self.log.info(line)
         if files := stage.files(plan):
             self._log(files)
@@ -131,7 +130,7 @@ class PlanStageOperator(_MaySubmit):
     def _planned(self, graph: Graph) -> Any:
         stage = planned(self.stage)
         stage.check_ready(graph)
-        request = build(stage.request, said(stage.request, self.request))
+        request = request_in(stage, self.request)
         if why := stage.too_young(request, asked=True):
             raise ApprovalMissing(f"{why}; only the shell takes it, with --allow-young")
         tell, submit = Lines(self.log.info), self.submits(graph, stage)
@@ -148,8 +147,8 @@ def apply_task(plan: PlanStageOperator) -> Any:
     return mapped.expand(lot=plan.output)
 
 
-class ApplyStageOperator(_MaySubmit):
-    """Checks the approval itself, carries out the plan, returns the stage's report.
+class _Applies(OmnigraphOperator):
+    """Carries out a kept plan, after checking the approval itself.
 
     :param stage: name of the stage.
     :param plan: name of the kept plan that was shown (templated).
@@ -165,6 +164,10 @@ class ApplyStageOperator(_MaySubmit):
         self.plan = plan
         self.approval = approval
 
+
+class ApplyStageOperator(_Applies, _MaySubmit):
+    """Carries out an approved plan; returns the stage's report."""
+
     def run_stage(self, graph: Graph, context: Context) -> Any:
         stage = planned(self.stage)
         plan = kept_plan(context, graph, stage.plan_type, self.plan)
@@ -177,7 +180,7 @@ class ApplyStageOperator(_MaySubmit):
             graph.run.notes(report)
             graph.run.notes(outcome)
             work.ends(AuditEvent.APPLIED if outcome.applied else AuditEvent.FAILED, outcome.detail)
-        return to_xcom(report)
+        return serde.to_json(report)
 
     def _apply(self, graph: Graph, plan: Any, *, force: bool) -> Any:
         stage, tell = planned(self.stage), Lines(self.log.info)
@@ -201,23 +204,14 @@ class ApplyStageOperator(_MaySubmit):
         return done
 
 
-class ApplyPartsOperator(LotOperator):
-    """Carries out the approved parts of a lot, after checking the approval itself; returns a report per part.
+class ApplyPartsOperator(_Applies, LotOperator):
+    """Carries out the approved parts of a lot; returns a report per part.
 
     :param stage: name of a stage that is carried out in parts: `cleanup`.
     :param lot: the parts (templated).
-    :param plan: name of the kept plan that was shown (templated).
-    :param approval: id of the approval task.
     """
 
-    operator_extra_links = ASKED
     template_fields: Sequence[str] = (*LotOperator.template_fields, "plan")
-
-    def __init__(self, *, stage: str, plan: Any, approval: str, **kwargs: Any) -> None:
-        super().__init__(**kwargs)
-        self.stage = planned(stage).name
-        self.plan = plan
-        self.approval = approval
 
     def run_stage(self, graph: Graph, context: Context) -> list[Any]:
         stage = planned(self.stage)
@@ -245,4 +239,4 @@ class ApplyPartsOperator(LotOperator):
             graph.run.notes(stage.outcome(joined))
         if failures := stage.failures(report):
             raise StorageError("; ".join(failures))
-        return to_xcom(report)
+        return serde.to_json(report)

@@ -8,7 +8,7 @@ import sys
 import pytest
 
 from omnigraph_ops.cli import parsing  # noqa: F401 - declares them
-from omnigraph_ops.cli.app import COMPLETE, PROGRAM, cli
+from omnigraph_ops.cli.call import COMPLETE, PROGRAM, cli
 
 
 @pytest.mark.slow

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from omnigraph_ops.cli.app import Parsed
+from omnigraph_ops.cli.call import Parsed
 from omnigraph_ops.cli.parsing import parse
 
 

@@ -15,8 +15,7 @@ import pytest
 
 from omnigraph_ops.cli.main import main
 from omnigraph_ops.config import graphs_file
-from omnigraph_ops.config.graph_entries import ClusterTarget
-from omnigraph_ops.config.graph_values import SettingsOverrides, check_cron, hours_of, variable_of
+from omnigraph_ops.config.graph_entries import ClusterTarget, SettingsOverrides, check_cron, hours_of, variable_of
 from omnigraph_ops.config.graphs_file import Document, GraphsFileError, json_schema, load_graphs, parse, read_graphs
 from omnigraph_ops.config.settings import Settings, settings_report
 from omnigraph_ops.errors import InvalidInput

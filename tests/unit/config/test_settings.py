@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from omnigraph_ops.config.settings import Settings
-from omnigraph_ops.config.spark_stages import SparkStage
+from omnigraph_ops.config.settings import Settings, SparkStage
 from omnigraph_ops.errors import InvalidInput
 from omnigraph_ops.models.optimize import BinaryCopy, RewritePolicy
 from omnigraph_ops.stages.registry import PLANNED

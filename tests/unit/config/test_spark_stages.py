@@ -7,8 +7,7 @@ from pathlib import Path
 import pytest
 
 from omnigraph_ops.config.graphs_file import load_graphs, read_graphs
-from omnigraph_ops.config.settings import Settings, settings_report
-from omnigraph_ops.config.spark_stages import SparkStage
+from omnigraph_ops.config.settings import Settings, SparkStage, settings_report
 from omnigraph_ops.errors import InvalidInput
 
 VARIABLE = "OMNIGRAPH_OPS_SPARK_STAGES"

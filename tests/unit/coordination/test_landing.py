@@ -15,7 +15,7 @@ from omnigraph_ops.coordination.landing import shared_turn
 from omnigraph_ops.coordination.lease import LeaseKeeper, committer_turn, read_lease
 from omnigraph_ops.errors import LeaseHeld
 from omnigraph_ops.graph import Graph, open_graph
-from omnigraph_ops.watch import Run, Stopped
+from omnigraph_ops.progress import Run, Stopped
 from tests.conftest import DemoGraph
 from tests.support.leases import is_free
 

@@ -13,7 +13,7 @@ from omnigraph_ops.config.settings import Settings
 from omnigraph_ops.demo import DemoSpec, write_demo_graph
 from omnigraph_ops.graph import Graph, open_graph
 from omnigraph_ops.graph.graph import HeldFence, RunContext
-from omnigraph_ops.watch import Run
+from omnigraph_ops.progress import Run
 
 
 @pytest.fixture(params=["a graph", "plain Lance"])

@@ -13,7 +13,7 @@ from omnigraph_ops.graph.layout import now_us
 from omnigraph_ops.outcomes import audit_log
 from omnigraph_ops.outcomes.audit_log import AuditEvent
 from omnigraph_ops.storage.store import Storage
-from omnigraph_ops.views import terminal
+from omnigraph_ops.views.view import plain_text
 
 ABOUT = audit_log.Subject(verb="cleanup", actor="ann", digest="sha256:1", run="r1", task=None)
 
@@ -34,7 +34,7 @@ def test_what_cannot_be_read_is_named(tmp_path: Path) -> None:
     storage.write(damaged, b"damaged")
     log = audit_log.log_of(storage, "/g")
     assert (log.entries, log.unreadable) == ((entry,), (damaged,))
-    assert damaged in terminal.text(audit_log.audit_view(log))
+    assert damaged in plain_text(audit_log.audit_view(log))
     assert audit_log.log_of(storage, "/g", newest=1).unreadable == ()
 
 
@@ -46,7 +46,7 @@ def test_the_newest_so_many(tmp_path: Path) -> None:
         time.sleep(0.002)  # ULIDs of one millisecond have no order
     assert audit_log.log_of(storage, "/g", newest=2).entries == tuple(made[1:])
     assert audit_log.log_of(storage, "/g", newest=9).entries == tuple(made)
-    lines = terminal.text(audit_log.audit_view(audit_log.AuditLog(uri="/g", entries=tuple(made)))).splitlines()
+    lines = plain_text(audit_log.audit_view(audit_log.AuditLog(uri="/g", entries=tuple(made)))).splitlines()
     assert lines[0] == "audit /g — 3 entries"
     assert lines[-1].split()[-5:] == ["repair", "applied", "c", "r1", "sha256:1"]
 
@@ -54,7 +54,7 @@ def test_the_newest_so_many(tmp_path: Path) -> None:
 def test_what_an_entry_says_cannot_move_a_cursor_or_begin_a_line(tmp_path: Path) -> None:
     about = {**ABOUT, "actor": "a\n\x1b[2J", "digest": "d", "run": ""}
     entry = audit_log.append(Storage(str(tmp_path)), AuditEvent.APPLIED, detail="\r\u202e", **about)
-    shown = terminal.text(audit_log.audit_view(audit_log.AuditLog(uri="/g", entries=(entry,))))
+    shown = plain_text(audit_log.audit_view(audit_log.AuditLog(uri="/g", entries=(entry,))))
     assert len(shown.splitlines()) == 5
     assert shown.splitlines()[4].endswith(r"applied  a\n\x1b[2J  \r\u202e  d")
 

@@ -12,8 +12,7 @@ from omnigraph_ops.models.history import HistoryList, RunOutcome, TableTrend, Ta
 from omnigraph_ops.outcomes import history_views
 from omnigraph_ops.outcomes.history_views import list_view, run_view, trend_view
 from omnigraph_ops.views.markdown import document as markdown
-from omnigraph_ops.views.terminal import text
-from omnigraph_ops.views.view import View
+from omnigraph_ops.views.view import View, plain_text
 from omnigraph_ops.views.view import html_page as html
 from tests.support.history import record, table
 
@@ -55,7 +54,7 @@ def test_a_page_holds_no_markup_of_a_name_and_nothing_from_elsewhere(view: View)
 
 def test_an_interrupted_run_is_called_so() -> None:
     run = record(outcome=RunOutcome.INTERRUPTED, errors=("ended by SIGTERM",))
-    lines = text(run_view(run)).splitlines()
+    lines = plain_text(run_view(run)).splitlines()
     assert ["Outcome", "interrupted"] in [line.split() for line in lines]
     assert lines[lines.index("Interrupted") + 1] == "  - ended by SIGTERM"
 
@@ -78,12 +77,12 @@ def test_every_row_of_a_markdown_table_has_the_cells_of_its_header(view: View) -
 
 @pytest.mark.parametrize("view", VIEWS, ids=["list", "run", "trend"])
 def test_a_terminal_gets_no_control_characters(view: View) -> None:
-    assert "\x1b" not in text(view)
-    assert "\\x1b[31m" in text(view)
+    assert "\x1b" not in plain_text(view)
+    assert "\\x1b[31m" in plain_text(view)
 
 
 def test_outcomes_are_words() -> None:
-    shown = text(run_view(RUN))
+    shown = plain_text(run_view(RUN))
     assert "failed" in shown
     assert "nothing to do" not in shown
     assert "deferred budget" in shown
@@ -93,7 +92,7 @@ def test_outcomes_are_words() -> None:
 
 def test_every_form_of_a_run_has_its_notes() -> None:
     view, plain = run_view(RUN), run_view(record())
-    forms = (text(view), markdown(view), html(view), history_views.run_csv(RUN))
+    forms = (plain_text(view), markdown(view), html(view), history_views.run_csv(RUN))
     assert all("backup 1: 2 files" in form for form in forms)
     assert "Done" not in [section.title for section in plain.sections]
 

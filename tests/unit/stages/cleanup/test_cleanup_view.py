@@ -20,7 +20,7 @@ from omnigraph_ops.models.cleanup import (
 from omnigraph_ops.outcomes.of_reports import engine_policy
 from omnigraph_ops.stages.cleanup.stage import Cleanup, policy_text
 from omnigraph_ops.views import markdown
-from omnigraph_ops.views.terminal import text
+from omnigraph_ops.views.view import plain_text
 
 FILE = PlannedFile(path="nodes/p/data/a.lance", size=512, kind="data")
 TABLES = (
@@ -92,7 +92,7 @@ def test_a_plan_shows_refused_untouched_and_forks() -> None:
 
 
 def test_a_plan_in_a_terminal_has_the_engines_policy_and_its_digest() -> None:
-    lines = text(STAGE.view(PLAN)).splitlines()
+    lines = plain_text(STAGE.view(PLAN)).splitlines()
     assert lines[0] == (
         "cleanup plan /graphs/a (keep 3 versions, remove anything older than 604800s) — 4 versions, 3 files, 3.0 MiB "
         "across 3 tables"
@@ -141,7 +141,7 @@ def test_a_report_has_the_engines_title_and_names_errors() -> None:
         ),
         orphaned_forks_removed=(OrphanedFork(table_key="node:A", table_path="nodes/1", branch="old"),),
     )
-    lines = text(STAGE.view(report)).splitlines()
+    lines = plain_text(STAGE.view(report)).splitlines()
     assert lines[0] == (
         "cleanup /g (keep 10 versions, remove anything older than 604800s) — removed 3 versions (120 bytes) "
         "across 2 tables"

@@ -9,8 +9,9 @@ from omnigraph_ops.coordination.sealed import PlanRef, plan_path
 from omnigraph_ops.models.cleanup import CleanupPlan, OrphanedFork
 from omnigraph_ops.stages.cleanup.policy import Protection, removable
 from omnigraph_ops.stages.cleanup.stage import Cleanup
-from omnigraph_ops.views import markdown, terminal
+from omnigraph_ops.views import markdown
 from omnigraph_ops.views.markdown import MOST_RANGES, ranges
+from omnigraph_ops.views.view import plain_text
 from tests.support.large_plans import MANY, large_cleanup
 
 pytestmark = pytest.mark.slow
@@ -29,7 +30,7 @@ def body_of(plan: CleanupPlan) -> str:
 
 
 def test_an_approval_and_a_terminal_show_a_bounded_part(plan: CleanupPlan) -> None:
-    body, text = body_of(plan), terminal.text(Cleanup().view(plan))
+    body, text = body_of(plan), plain_text(Cleanup().view(plan))
     assert len(body) < READABLE
     assert len(text) < READABLE
     assert f"removes {MANY:,} old versions" in body

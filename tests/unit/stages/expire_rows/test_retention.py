@@ -38,7 +38,8 @@ from omnigraph_ops.stages.expire_rows.plan import over_bounds
 from omnigraph_ops.stages.expire_rows.request import ExpireRowsRequest
 from omnigraph_ops.stages.expire_rows.stage import ExpireRows
 from omnigraph_ops.stages.expire_rows.statements import KEYS_PER_QUERY, Deletion, Way, deletion_of
-from omnigraph_ops.views import markdown, terminal
+from omnigraph_ops.views import markdown
+from omnigraph_ops.views.view import plain_text
 
 OLD, NEW = EngineRelease(version=(0, 7, 2), stamp=3), EngineRelease(version=(0, 9, 0), stamp=6)
 EVENTS = RowPolicy(table_key="node:Event", property="happened_at", older_than_secs=90 * 86_400)
@@ -280,10 +281,10 @@ class TestPlan:
     def test_a_refused_table_counts_for_nothing(self) -> None:
         plan = planned(refused="too many")
         assert (plan.total_rows, plan.total_edges) == (0, 0)
-        assert "refused: too many" in terminal.text(VIEW(plan))
+        assert "refused: too many" in plain_text(VIEW(plan))
 
     def test_the_text_names_cut_share_ends_keys_and_edges(self) -> None:
-        text = " ".join(terminal.text(VIEW(planned())).split())
+        text = " ".join(plain_text(VIEW(planned())).split())
         expected = ("20 200 10.0%", "2023-11-14 22:13:20 UTC", "2020-09-13", "e1", "node:Event edge:At 30", "sha256:")
         assert [words for words in expected if words not in text] == []
 
@@ -300,6 +301,6 @@ class TestPlan:
         )
         report = RowRetentionReport(uri="/graph", branch=None, digest="", tables=(done,))
         assert (report.rows_removed, report.edges_removed) == (20, 30)
-        text = " ".join(terminal.text(VIEW(report)).split())
+        text = " ".join(plain_text(VIEW(report)).split())
         expected = ("20 rows and 30 edges deleted", "Attempts", "edge:At 30 2 3 rows", "optimize rewrites", "cleanup")
         assert [words for words in expected if words not in text] == []

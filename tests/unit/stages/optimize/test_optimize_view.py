@@ -13,7 +13,7 @@ from omnigraph_ops.models.optimize import (
     TableStats,
 )
 from omnigraph_ops.stages.optimize.stage import plan_view, report_view
-from omnigraph_ops.views import terminal
+from omnigraph_ops.views.view import plain_text
 
 PENDING = PendingIndex(column="embedding", reason="column has no non-null vectors to train on yet")
 
@@ -30,7 +30,7 @@ def test_optimize_prints_the_engines_lines() -> None:
             TableStats(table_key="__manifest", skipped=SkipReason.NOT_EXCLUSIVE),
         ),
     )
-    assert terminal.text(report_view(report)).splitlines() == [
+    assert plain_text(report_view(report)).splitlines() == [
         "optimize /g — 6 tables",
         "",
         "Tables",

@@ -23,7 +23,7 @@ from omnigraph_ops.models.repair import (
 from omnigraph_ops.stages.repair.stage import Repair
 from omnigraph_ops.views import markdown
 from omnigraph_ops.views.markdown import MOST_CHARACTERS
-from omnigraph_ops.views.terminal import text
+from omnigraph_ops.views.view import plain_text
 
 HOSTILE = "a|b`c`\\|<img src=x>\n# *x* [y](http://z) www.z.org me@z.org"
 EVIDENCE = DriftEvidence(
@@ -228,10 +228,10 @@ def test_the_rows_of_a_table_give_way_before_the_facts_of_any() -> None:
 
 
 def test_a_terminal_and_a_page_have_every_branch_value_and_change() -> None:
-    lines = text(STAGE.view(preview(HEALABLE, row()))).splitlines()
+    lines = plain_text(STAGE.view(preview(HEALABLE, row()))).splitlines()
     assert lines[0] == "repair /g — preview mode, 2 tables"
     assert any(line.split()[:4] == ["node:Person", "3", "→", "5"] for line in lines)
-    assert "  - version" not in text(STAGE.view(preview(HEALABLE)))
+    assert "  - version" not in plain_text(STAGE.view(preview(HEALABLE)))
     assert any(line.startswith("  7       changed  ") and "same: 1" in line for line in lines)
     assert not any("\x1b" in line for line in lines)
 
