@@ -34,7 +34,8 @@ from omnigraph_ops.lance.tables import (
     table_facts,
 )
 from omnigraph_ops.models.optimize import RewritePolicy
-from omnigraph_ops.stages.optimize.index_plan import uncovered_rows, waiting_for_rows
+from omnigraph_ops.stages.optimize.fragments import uncovered_rows
+from omnigraph_ops.stages.optimize.index_plan import waiting_for_rows
 from omnigraph_ops.stages.optimize.plan import OptimizePolicy
 
 ROWS, NIGHTS = 200_000, 100

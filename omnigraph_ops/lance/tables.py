@@ -35,6 +35,11 @@ class FragmentFacts:
     deleted_rows: int
     data_bytes: int
 
+    @property
+    def live_rows(self) -> int:
+        """Rows that are not deleted, which a rewrite would copy. Pure."""
+        return self.physical_rows - self.deleted_rows
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class IndexFacts:

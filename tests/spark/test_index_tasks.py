@@ -20,7 +20,7 @@ from omnigraph_ops.lance.index_parts import NewIndex, groups_of
 from omnigraph_ops.lance.tables import IndexFacts, index_facts
 from omnigraph_ops.models.optimize import Executor, IndexBuild, OptimizeReport, TablePlan
 from omnigraph_ops.progress import Lines
-from omnigraph_ops.spark.index_tasks import (
+from omnigraph_ops.spark.rewrite_job import (
     IndexPart,
     IndexTaskOutcome,
     JoinedParts,

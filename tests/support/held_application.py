@@ -30,15 +30,13 @@ from omnigraph_ops.spark import (
     backup_jobs,
     evidence_job,
     expire_job,
-    index_tasks,
     orphans_job,
     rewrite_job,
 )
 from omnigraph_ops.spark.backup_jobs import Restoring, copy_on_worker, restore_on_worker
 from omnigraph_ops.spark.expire_job import delete_on_worker
-from omnigraph_ops.spark.index_tasks import IndexTaskOutcome, Order, index_on_worker
 from omnigraph_ops.spark.orphans_tasks import Judging, Source, judge_rows, rows_of_sources
-from omnigraph_ops.spark.rewrite_job import execute_on_worker
+from omnigraph_ops.spark.rewrite_job import IndexTaskOutcome, Order, execute_on_worker, index_on_worker
 from omnigraph_ops.stages.backup import parts
 from omnigraph_ops.stages.backup.transfer import CopyPace
 from omnigraph_ops.stages.expire_rows.apply import TaskDone
@@ -149,7 +147,7 @@ def _die() -> None:
 
 _JOBS: dict[str, tuple[ModuleType, dict[str, object]]] = {
     "rewrite": (rewrite_job, {"execute_on_worker": _rewrite}),
-    "index": (index_tasks, {"index_on_worker": _index}),
+    "index": (rewrite_job, {"index_on_worker": _index}),
     "read": (evidence_job, {"_read_all": _read}),
     "source": (orphans_job, {"rows_of_sources": _source, "judge_rows": _judge}),
     "judge": (orphans_job, {"rows_of_sources": _source, "judge_rows": _judge}),

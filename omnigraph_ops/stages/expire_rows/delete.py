@@ -13,7 +13,16 @@ import time
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
-from tenacity import RetryCallState, RetryError, Retrying, retry_if_exception_type, stop_after_attempt, wait_fixed
+from tenacity import (
+    RetryCallState,
+    RetryError,
+    Retrying,
+    retry_if_exception_type,
+    stop_after_attempt,
+    wait_fixed,
+    wait_incrementing,
+    wait_random,
+)
 
 from omnigraph_ops.coordination.freezes import refuse_any_freeze
 from omnigraph_ops.coordination.guards import refuse_pending
@@ -29,7 +38,6 @@ from omnigraph_ops.lance.gateway import DatasetMissing
 from omnigraph_ops.lance.rows import Keys, among, besides, keys_left
 from omnigraph_ops.models.cleanup import EdgeRows, RowRetentionPlan, TableRowPlan, TableRowStats
 from omnigraph_ops.progress import Progress
-from omnigraph_ops.stages.expire_rows.plain import ATTEMPTS, again_after
 from omnigraph_ops.stages.expire_rows.plan import (
     Aged,
     EdgeEnds,
@@ -46,6 +54,7 @@ from omnigraph_ops.stages.expire_rows.plan import (
 from omnigraph_ops.stages.expire_rows.statements import Deletion, Way, deletion_of
 from omnigraph_ops.stages.recovery.recover import recover, withdraw_expiry
 
+ATTEMPTS = 5
 _MAIN = "main"
 _PAUSE_SECONDS = 0.5
 _POLL_SECONDS = 0.2
@@ -59,6 +68,16 @@ _RENEWED = (
 )
 _NAMED = 5
 """Ids in an error; more of them are counted only."""
+
+
+def again_after(*errors: type[Exception], graph: Graph, pause: float) -> Retrying:
+    """A bounded number of attempts, with longer and longer pauses; a run that is asked to stop ends them. Pure."""
+    return Retrying(
+        retry=retry_if_exception_type(errors),
+        stop=stop_after_attempt(ATTEMPTS),
+        wait=wait_incrementing(pause, pause) + wait_random(0, pause),
+        sleep=graph.run.pause,
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

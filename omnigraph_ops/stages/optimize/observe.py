@@ -29,9 +29,9 @@ from omnigraph_ops.lance.text_indexer import RELEASES, home_of, is_installed
 from omnigraph_ops.lance.vector_indexes import vector_facts
 from omnigraph_ops.models.optimize import BranchTable, IndexBuild, PendingIndex
 from omnigraph_ops.parallel import in_parallel
+from omnigraph_ops.stages.optimize.fragments import missing_indexes, thresholds_of
 from omnigraph_ops.stages.optimize.index_plan import INVERTED, TextState, foreign_texts, index_folds
 from omnigraph_ops.stages.optimize.plan import NO_VECTORS, OptimizePolicy, TableObservation
-from omnigraph_ops.stages.optimize.shares import missing_indexes, thresholds_of
 from omnigraph_ops.stages.optimize.units import refuse_deferral
 from omnigraph_ops.storage.inventory import below_folder
 

@@ -20,6 +20,20 @@ from omnigraph_ops.models.optimize import (
     SkipReason,
     TablePlan,
 )
+from omnigraph_ops.stages.optimize.fragments import (
+    RewriteRules,
+    Thresholds,
+    counted,
+    cut,
+    deferred_below,
+    excluded,
+    is_full,
+    missing_indexes,
+    mostly_deleted,
+    parts_of,
+    put_right,
+    shares_of,
+)
 from omnigraph_ops.stages.optimize.index_plan import (
     IndexWork,
     TextState,
@@ -34,15 +48,6 @@ from omnigraph_ops.stages.optimize.index_plan import (
     with_retrains,
     with_texts,
 )
-from omnigraph_ops.stages.optimize.shares import (
-    Thresholds,
-    deferred_below,
-    missing_indexes,
-    parts_of,
-    put_right,
-    shares_of,
-)
-from omnigraph_ops.stages.optimize.tiers import RewriteRules, counted, cut, excluded, is_full, mostly_deleted
 
 NO_VECTORS = "column has no non-null vectors to train on yet"
 

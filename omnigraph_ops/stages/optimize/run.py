@@ -38,13 +38,12 @@ from omnigraph_ops.models.runs import Unit
 from omnigraph_ops.outcomes.run_journal import optimized
 from omnigraph_ops.parallel import in_parallel
 from omnigraph_ops.progress import SILENT, About, Meter, Progress
-from omnigraph_ops.stages.optimize.budget import accounted, run_within, under_budget, untouched
+from omnigraph_ops.stages.optimize.budget import accounted, run_within, too_late, under_budget, untouched
 from omnigraph_ops.stages.optimize.index_work import IndexWriter
-from omnigraph_ops.stages.optimize.internal_tables import optimize_internal_last
 from omnigraph_ops.stages.optimize.observe import observe_table, policy_of
 from omnigraph_ops.stages.optimize.plan import OptimizePolicy, plan_table
 from omnigraph_ops.stages.optimize.table_run import InProcessExecutor, TableRun, TaskExecutor
-from omnigraph_ops.stages.optimize.units import Effort, Room
+from omnigraph_ops.stages.optimize.units import Effort, Room, optimize_internal, skipped_internal
 from omnigraph_ops.watch import Stopped
 
 _ATTEMPTS = 5
@@ -145,6 +144,20 @@ def optimize_all(
     stats = run_within(graph, plan, one, budget)
     internal = optimize_internal_last(graph, plan) if not tables else ()
     return OptimizeReport.of(graph.uri, (*stats, *internal))
+
+
+def optimize_internal_last(graph: Graph, plan: OptimizePlan) -> tuple[TableStats, ...]:
+    """Compact the internal tables after those of a plan, if its deadline allows; a fault becomes a row. Writes."""
+    if too_late(plan.not_after_us):
+        return skipped_internal(graph, SkipReason.DEFERRED_BUDGET)
+    try:
+        graph.run.check()
+        return optimize_internal(graph)
+    except Stopped:
+        return ()
+    except OpsError as error:
+        # What the tables did must reach the report whatever happens here.
+        return (TableStats(table_key="__manifest", error=str(error)),)
 
 
 def optimize_table(

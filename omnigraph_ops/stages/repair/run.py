@@ -33,7 +33,7 @@ from omnigraph_ops.models.repair import (
     RepairRow,
 )
 from omnigraph_ops.models.runs import Unit
-from omnigraph_ops.stages.repair.comparison import Comparison
+from omnigraph_ops.stages.repair.compare import Comparison
 from omnigraph_ops.stages.repair.evidence import EvidenceCollector, unseen_blobs
 
 VERIFIED_OPERATIONS = frozenset({"Rewrite", "ReserveFragments"})

@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 from omnigraph_ops.graph.schema import Property, TableSpec
 from omnigraph_ops.lance.tables import FragmentFacts, IndexFacts, TableFacts
 from omnigraph_ops.models.optimize import Executor, OptimizeDecision, PendingIndex, RewritePolicy, SkipReason, TablePlan
+from omnigraph_ops.stages.optimize.fragments import Thresholds
 from omnigraph_ops.stages.optimize.plan import NO_VECTORS, OptimizePolicy, TableObservation, plan_table
-from omnigraph_ops.stages.optimize.shares import Thresholds
 
 POLICY = OptimizePolicy(target_rows=1000, spark_threshold_bytes=10_000, compacts_blobs=True)
 ID = IndexFacts(name="id_idx", columns=("id",), details="BTreeIndexDetails", segments=1, covered=frozenset({0, 1}))
