@@ -14,14 +14,13 @@ import numpy as np
 import numpy.typing as npt
 from lance.file import LanceFileReader
 
-from omnigraph_ops.lance.gateway import Dataset, LanceFailure, lance_errors
+from omnigraph_ops.lance.gateway import Dataset, LanceFailure, described, lance_errors
 from omnigraph_ops.lance.tables import (
     TEXT_DETAILS,
     VECTOR_DETAILS,
     FragmentFacts,
     IndexFacts,
     TableFacts,
-    described,
     index_type_of,
 )
 

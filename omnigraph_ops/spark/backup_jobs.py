@@ -35,9 +35,8 @@ from omnigraph_ops.stages.backup.parts import THREADS, bounded, copy_part, faile
 from omnigraph_ops.stages.backup.restore import FileRestorer, restore_backup
 from omnigraph_ops.stages.backup.transfer import CopyPace
 from omnigraph_ops.stages.backup.verify import FileLook, FileReader, verify_backup
-from omnigraph_ops.storage.half_written import half_written_of, stem_of
 from omnigraph_ops.storage.inventory import OpsFault, below_folder, look_again, remove_files
-from omnigraph_ops.storage.store import Storage
+from omnigraph_ops.storage.store import Storage, half_written_of, stem_of
 
 
 def _copy(spark: SparkSession, arguments: Namespace) -> CopyDone:

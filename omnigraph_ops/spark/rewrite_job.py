@@ -23,7 +23,6 @@ from omnigraph_ops.graph import Graph, open_graph
 from omnigraph_ops.graph.sidecars import sidecar_names
 from omnigraph_ops.lance.commits import segment_ids
 from omnigraph_ops.lance.gateway import Dataset, LanceGateway
-from omnigraph_ops.lance.index_parts import Fragments, NewIndex, groups_of
 from omnigraph_ops.lance.rewrites import TaskLimits
 from omnigraph_ops.lance.tables import column_bytes, index_facts
 from omnigraph_ops.models.optimize import Executor, IndexBuild, IndexFold, OptimizeReport, TablePlan, TableStats
@@ -31,7 +30,7 @@ from omnigraph_ops.parallel import Lot, deal, in_parallel
 from omnigraph_ops.progress import SILENT, About, Lines, Progress
 from omnigraph_ops.requests import from_words
 from omnigraph_ops.spark.job import Job, attempt, in_tasks, spark_errors, tries_of
-from omnigraph_ops.stages.optimize.index_work import IndexWriter, fold, made_anew
+from omnigraph_ops.stages.optimize.index_work import Fragments, IndexWriter, NewIndex, fold, groups_of, made_anew
 from omnigraph_ops.stages.optimize.run import optimize_table, plan_optimize
 from omnigraph_ops.stages.optimize.stage import OptimizeRequest
 from omnigraph_ops.stages.optimize.units import Effort

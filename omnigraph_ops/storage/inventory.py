@@ -16,8 +16,8 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from datetime import datetime
 
-from omnigraph_ops.errors import StorageError
-from omnigraph_ops.storage.store import BULK, Storage, no_folder, reason_of
+from omnigraph_ops.errors import StorageError, reason_of
+from omnigraph_ops.storage.store import BULK, Storage, no_folder
 
 WORKERS = 16
 TABLE_FOLDERS = ("nodes", "edges")

@@ -21,7 +21,6 @@ from pyspark import Accumulator
 
 from omnigraph_ops.config.settings import Settings
 from omnigraph_ops.coordination.rewrite_journal import TaskOrder, TaskOutcome
-from omnigraph_ops.lance.index_parts import NewIndex
 from omnigraph_ops.lance.rewrites import TaskLimits
 from omnigraph_ops.models.backup import CopyDone, CopyOrder
 from omnigraph_ops.models.runs import SubmitOutcome
@@ -40,6 +39,7 @@ from omnigraph_ops.spark.rewrite_job import IndexTaskOutcome, Order, execute_on_
 from omnigraph_ops.stages.backup import parts
 from omnigraph_ops.stages.backup.transfer import CopyPace
 from omnigraph_ops.stages.expire_rows.apply import TaskDone
+from omnigraph_ops.stages.optimize.index_work import NewIndex
 
 # Tasks get these with their functions; the environment of a worker is another one.
 MARKS, HELD, FREE = os.environ["MARKS"], os.environ["HELD"], int(os.environ["FREE"])
