@@ -22,7 +22,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from omnigraph_ops.config.settings import Settings
 from omnigraph_ops.graph.schema import TableSpec
 from omnigraph_ops.lance.tables import FragmentFacts, IndexFacts, TableFacts
 from omnigraph_ops.models.health import HealthPart
@@ -316,16 +315,6 @@ class Thresholds:
     deleted_share: float = 0.1
     off: tuple[str, ...] = ()
     """Tables that are never optimised automatically."""
-
-
-def thresholds_of(settings: Settings) -> Thresholds:
-    """The thresholds of a deployment. Reads the number of cores."""
-    return Thresholds(
-        fragments=settings.fragment_cutoff,
-        unindexed_share=settings.auto_unindexed_share,
-        deleted_share=settings.auto_deleted_share,
-        off=settings.auto_off,
-    )
 
 
 def deferred_below(plan: TablePlan, shares: Shares, thresholds: Thresholds) -> TablePlan:

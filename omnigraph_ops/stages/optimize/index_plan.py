@@ -45,19 +45,9 @@ def index_folds(indexes: Sequence[IndexFacts], fragments: Sequence[FragmentFacts
     segments covers what they cover together.
     """
     current = frozenset(f.fragment_id for f in fragments)
-    folds = []
-    for index in indexes:
-        uncovered = len(current - index.covered)
-        if uncovered or index.segments > 1:
-            folds.append(
-                IndexFold(
-                    name=index.name,
-                    columns=index.columns,
-                    segments=index.segments,
-                    uncovered_fragments=uncovered,
-                )
-            )
-    return tuple(sorted(folds, key=lambda fold: fold.name))
+    folds = (replace(_fold(index), uncovered_fragments=len(current - index.covered)) for index in indexes)
+    behind = (fold for fold in folds if fold.uncovered_fragments or fold.segments > 1)
+    return tuple(sorted(behind, key=lambda fold: fold.name))
 
 
 def with_rebuilds(

@@ -83,6 +83,15 @@ def groups_of(dataset: Dataset, *, most: int) -> tuple[Fragments, ...]:
     return tuple(tuple(sorted(ids[start::number])) for start in range(number))
 
 
+_ACTIONS = {
+    "fold": "fold index",
+    "build": "build index",
+    "part": "build a part of index",
+    "join": "join the parts of index",
+}
+"""What an older pylance is asked for, by the kind of the request."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class IndexWriter:
     """Text indexes in a process of an older pylance; only there does a word become the term that readers look up."""
@@ -109,8 +118,7 @@ class IndexWriter:
         Raises:
             LanceFailure, CommitConflict: as when the dataset were folded in this process.
         """
-        request = {"kind": "fold", "segments": segments}
-        self._ask(dataset, release, f"fold index {name} of {dataset.uri}", name, request, progress)
+        self._ask(dataset, release, "fold", name, progress, segments=segments)
 
     def build_text(  # noqa: PLR0917 - one request
         self,
@@ -122,30 +130,26 @@ class IndexWriter:
         parameters: Mapping[str, object] = MappingProxyType({}),
     ) -> None:
         """Build a text index anew, without `parameters` with those of the engine; as `fold_text`. Writes."""
-        request = {"kind": "build", "column": column, "parameters": dict(parameters)}
-        self._ask(dataset, release, f"build index {name} of {dataset.uri}", name, request, progress)
+        self._ask(dataset, release, "build", name, progress, column=column, parameters=dict(parameters))
 
     def part(self, dataset: Dataset, index: NewIndex, fragments: Fragments) -> str:
         """The description of a part of an index, which nothing refers to; raises as `fold_text`. Writes files."""
         if index.release is None:
             return write_part(dataset, index, fragments)
         what = {"column": index.column, "parameters": dict(index.parameters), "fragments": fragments}
-        request: dict[str, object] = {"kind": "part", **what}
-        action = f"build a part of index {index.name} of {dataset.uri}"
-        return str(self._ask(dataset, index.release, action, index.name, request, SILENT)["part"])
+        return str(self._ask(dataset, index.release, "part", index.name, SILENT, **what)["part"])
 
     def join(self, dataset: Dataset, index: NewIndex, parts: Sequence[str]) -> None:
         """Join the parts of an index to one segment, in its place; raises as `fold_text`. Writes."""
         if index.release is None:
             join_parts(dataset, index, parts)
-            return
-        request = {"kind": "join", "column": index.column, "parts": list(parts)}
-        action = f"join the parts of index {index.name} of {dataset.uri}"
-        self._ask(dataset, index.release, action, index.name, request, SILENT)
+        else:
+            self._ask(dataset, index.release, "join", index.name, SILENT, column=index.column, parts=list(parts))
 
-    def _ask(  # noqa: PLR0917 - one request
-        self, dataset: Dataset, release: str, action: str, name: str, request: Mapping[str, object], progress: Progress
+    def _ask(
+        self, dataset: Dataset, release: str, kind: str, name: str, progress: Progress, **what: object
     ) -> Mapping[str, Any]:
+        action = f"{_ACTIONS[kind]} {name} of {dataset.uri}"
         if not is_installed(self.home, release):
             raise LanceFailure(
                 f"cannot {action}: pylance {release} is not installed in {self.home}; no row was changed; "
@@ -156,7 +160,8 @@ class IndexWriter:
             "version": int(dataset.version),
             "storage_options": self.lance.storage_options,
             "name": name,
-            **request,
+            "kind": kind,
+            **what,
         }
         answer = process_of(self.home / release).ask(action, whole, progress)
         with lance_errors(f"open {dataset.uri}"):

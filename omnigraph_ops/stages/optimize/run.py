@@ -67,13 +67,14 @@ def plan_optimize(
     def one(entry: TableEntry) -> TablePlan:
         frozen = why_frozen(graph, freezes, entry)
         if frozen is not None:
-            return _frozen(entry, frozen)
+            return replace(_left_out(entry, OptimizeDecision.SKIPPED, frozen), skipped=SkipReason.FROZEN)
         try:
             plan = plan_table(observe_table(graph, entry, policy), policy)
             if plan.decision is OptimizeDecision.OPTIMIZE and graph.format.publishes:
                 engine_root(graph, entry)  # raises before the work where only the commit would raise otherwise
         except OpsError as error:
-            return _unplannable(entry, error)
+            # It is reported and holds up no other.
+            return replace(_left_out(entry, OptimizeDecision.FAILED, "cannot be looked at"), error=str(error))
         return plan
 
     def planned(found: Sequence[TableEntry]) -> list[TablePlan]:
@@ -319,25 +320,9 @@ def _planned(graph: Graph, work: _Work, policy: OptimizePolicy) -> tuple[TableEn
     return found, fresh
 
 
-def _frozen(entry: TableEntry, why: str) -> TablePlan:
-    """The plan of a table that somebody keeps as it is: nobody looks into it. Pure."""
+def _left_out(entry: TableEntry, decision: OptimizeDecision, reason: str) -> TablePlan:
+    """The plan of a table that nobody looks into. Pure."""
+    version = entry.version
     return TablePlan(
-        table_key=entry.table_key,
-        decision=OptimizeDecision.SKIPPED,
-        skipped=SkipReason.FROZEN,
-        read_version=entry.version,
-        lance_head_version=entry.version,
-        reason=why,
-    )
-
-
-def _unplannable(entry: TableEntry, error: OpsError) -> TablePlan:
-    """The plan of a table that cannot be looked at: it is reported and holds up no other. Pure."""
-    return TablePlan(
-        table_key=entry.table_key,
-        decision=OptimizeDecision.FAILED,
-        read_version=entry.version,
-        lance_head_version=entry.version,
-        reason="cannot be looked at",
-        error=str(error),
+        table_key=entry.table_key, decision=decision, read_version=version, lance_head_version=version, reason=reason
     )

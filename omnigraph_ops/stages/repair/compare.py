@@ -209,7 +209,7 @@ def shown_rows(sides: Sides, diff: RowDiff, changed: Rows | None, meter: BytesRe
 def _compare_column(sides: Sides, pair: ColumnPair, meter: BytesRead) -> tuple[ColumnEvidence, RowIds]:
     none = np.zeros(0, np.uint64)
     if pair.before is None or pair.after is None or not pair.comparable:
-        return uncompared_column(pair), none
+        return _column(pair, equal=False), none
     if sides.same_fragments:
         return _column(pair, equal=True, rows_changed=0), none
     before = column_hashes(sides.before.dataset, sides.differing_ids(sides.before), pair.before)
@@ -227,11 +227,6 @@ def compared_column(pair: ColumnPair, diff: ColumnDiff) -> ColumnEvidence:
         rows_changed=diff.changed,
         digests=(diff.before.text, diff.after.text),
     )
-
-
-def uncompared_column(pair: ColumnPair) -> ColumnEvidence:
-    """A column that only one side has, or with another type. Pure."""
-    return _column(pair, equal=False)
 
 
 def _column(
@@ -370,7 +365,7 @@ def value_diff(sides: Sides, found: Differences) -> ValueDiff:
     compared = iter(found.columns)
     return ValueDiff(
         columns=tuple(
-            compared_column(pair, next(compared)) if pair.comparable else uncompared_column(pair)
+            compared_column(pair, next(compared)) if pair.comparable else _column(pair, equal=False)
             for pair in sides.columns
         ),
         changed=found.changed,

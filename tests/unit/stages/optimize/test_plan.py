@@ -192,7 +192,7 @@ def test_auto_cleanup_is_stripped_with_other_work_and_never_alone() -> None:
     assert (alone.decision, alone.strip_auto_cleanup) == (OptimizeDecision.NO_OP, False)
 
 
-TIERED = replace(POLICY, rewrite=RewritePolicy.TIERED, unindexed_share=0.1)
+TIERED = replace(POLICY, policy=RewritePolicy.TIERED, unindexed_share=0.1)
 
 
 def tiered(found: TableFacts, *, key: str = "node:Doc", **policy: object) -> TablePlan:
