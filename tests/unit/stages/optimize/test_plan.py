@@ -227,7 +227,7 @@ def test_no_index_of_an_edge_waits_and_none_beside_one_that_is_built() -> None:
     assert ([f.name for f in decided.folds], [b.name for b in decided.builds]) == (["other"], ["id_idx"])
 
 
-@pytest.mark.parametrize("policy", [{"unindexed_share": 0.0}, {"rewrite": RewritePolicy.CONVERGE}, {"cutoff": 1}])
+@pytest.mark.parametrize("policy", [{"unindexed_share": 0.0}, {"policy": RewritePolicy.CONVERGE}, {"cutoff": 1}])
 def test_nothing_waits_without_tiers_or_a_share_or_below_the_cutoff(policy: dict[str, object]) -> None:
     assert len(tiered(behind_by(1), **policy).folds) == 3
 
