@@ -46,10 +46,9 @@ from omnigraph_ops.stages.expire_rows.plan import (
     edges_at,
     edges_of,
     entry_in,
-    lasting_drift,
-    lost_indexes,
     rows_in,
     state_of,
+    unwritable,
 )
 from omnigraph_ops.stages.expire_rows.statements import Deletion, Way, deletion_of
 from omnigraph_ops.stages.recovery.recover import recover, withdraw_expiry
@@ -176,14 +175,10 @@ class ExpiringTable:
     def _refuse_unwritable(self) -> None:
         """Raise `EngineConflict` where the engine would refuse the merge, `EngineFailure` where it would do harm."""
         keys = (self.table.table_key, *(e.table_key for e in self.ends))
-        if self.plan.branch is not None:
-            lost = lost_indexes(self.graph, state_of(self.graph, self.plan.branch), keys)
-            if lost is not None:
-                raise EngineFailure(f"{lost}; nothing was deleted")
-            return
-        problem = next((found for key in keys if (found := lasting_drift(self.graph, key)) is not None), None)
+        problem = unwritable(self.graph, state_of(self.graph, self.plan.branch), keys)
         if problem is not None:
-            raise EngineConflict(problem)
+            on_branch = self.plan.branch is not None
+            raise EngineFailure(f"{problem}; nothing was deleted") if on_branch else EngineConflict(problem)
 
     @contextlib.contextmanager
     def _branch(self, name: str) -> Iterator[None]:

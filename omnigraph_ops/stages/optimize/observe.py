@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
 from omnigraph_ops.coordination.pace import ceilings_of
-from omnigraph_ops.errors import CorruptGraph, OpsError
+from omnigraph_ops.errors import OpsError
 from omnigraph_ops.graph.graph import Graph, spec_of
 from omnigraph_ops.graph.lance_manifest import lost_indexes
 from omnigraph_ops.graph.layout import chain_folder
@@ -92,12 +92,7 @@ def observe_table(graph: Graph, entry: TableEntry, policy: OptimizePolicy) -> Ta
         CorruptGraph: the HEAD is behind the pin.
     """
     spec = spec_of(graph, entry)
-    head = graph.open_head(entry)
-    if head.version < entry.version:
-        raise CorruptGraph(
-            f"table '{entry.table_key}' Lance HEAD version {head.version} is behind manifest version "
-            f"{entry.version}; nothing was written; restore the table from a backup"
-        )
+    head = graph.open_head_past_pin(entry, "nothing was written")
     # Lance 13 takes an index that it remaps in a shallow clone for the original's, and nobody finds its files.
     inherits = not head.has_stable_row_ids and bool(inherited_indexes(head))
     wanted = head.version == entry.version and (policy.compacts_blobs or not spec.blob_columns) and not inherits
