@@ -92,7 +92,7 @@ def prepared(folder: Path, files: int) -> tuple[Transfer, CopyPlan]:
         meter=Meter(SILENT, "copying", 0, "bytes"),
         journal=CopyJournal(target, BACKUP, "freeze"),
     )
-    return transfer, CopyPlan(copy=cut, link=(), keep=(), unproven=(), remove=())
+    return transfer, CopyPlan(copy=cut)
 
 
 def measure(folder: Path, files: int) -> tuple[dict[str, int], float]:

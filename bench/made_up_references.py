@@ -20,7 +20,7 @@ from omnigraph_ops.graph import Graph, open_graph
 from omnigraph_ops.graph.references import Reference
 from omnigraph_ops.spark import application, orphans_job
 from omnigraph_ops.spark.orphans_tasks import Judging, ReferencesRead, read_references_of
-from omnigraph_ops.stages.orphans.parts import MOST_IN_PART
+from omnigraph_ops.stages.orphans.candidates import MOST_IN_PART
 from omnigraph_ops.storage.parquet import parquet_rows, to_parquet
 
 

@@ -36,7 +36,7 @@ declare_unasked(UNASKED_BY_NAME["backup"])
 )
 def verify_verb(call: Call) -> int:
     from omnigraph_ops.outcomes.backups import backup_of
-    from omnigraph_ops.stages.backup.view import verify_view
+    from omnigraph_ops.stages.backup.stage import verify_view
 
     pace = request_of(PaceRequest, call.options).max_bytes_per_second
     place, backup_id = backup_of(call.options["backup"])
@@ -72,7 +72,7 @@ def _verified(call: Call, backup: str, pace: int | None) -> VerifyReport:
     graph=False,
 )
 def restore_verb(call: Call) -> int:
-    from omnigraph_ops.stages.backup.view import restore_view
+    from omnigraph_ops.stages.backup.stage import restore_view
 
     backup, destination = call.options["backup"], call.options["destination"]
     pace = request_of(PaceRequest, call.options).max_bytes_per_second
@@ -112,7 +112,7 @@ def _pace(pace: int | None) -> list[str]:
 def backups_verb(call: Call) -> int:
     from omnigraph_ops.outcomes.backups import place_of
     from omnigraph_ops.stages.backup.listing import list_backups
-    from omnigraph_ops.stages.backup.view import backups_view
+    from omnigraph_ops.stages.backup.stage import backups_view
 
     destination = place_of(call.options["destination"])
     if not destination.exists(""):
@@ -130,8 +130,7 @@ def _extended(call: Call) -> int | None:
         raise UsageError("--extend changes when a freeze ends and nothing else; leave the other options out")
     request = request_of(FreezeRequest, call.options)
     require_consent(call, call.target, does=_FREEZE.does, untouched=_FREEZE.unharmed)
-    from omnigraph_ops.stages.freeze.observe import refuse_lost
-    from omnigraph_ops.stages.freeze.take import active_freeze, extend_freeze
+    from omnigraph_ops.stages.freeze.take import active_freeze, extend_freeze, refuse_lost
 
     graph, freeze_id = call.open(), call.options["extend"]
     refuse_lost(graph, active_freeze(graph, freeze_id), "it was not extended")
@@ -177,10 +176,9 @@ def unfreeze_verb(call: Call) -> int:
     panel="Backup",
 )
 def files_verb(call: Call) -> int:
-    from omnigraph_ops.stages.freeze.files import cut_files, listed, with_checksums
-    from omnigraph_ops.stages.freeze.observe import refuse_lost
-    from omnigraph_ops.stages.freeze.stage import files_view
-    from omnigraph_ops.stages.freeze.take import read_freeze
+    from omnigraph_ops.stages.freeze.files import cut_files, with_checksums
+    from omnigraph_ops.stages.freeze.stage import file_list, files_view
+    from omnigraph_ops.stages.freeze.take import read_freeze, refuse_lost
     from omnigraph_ops.views.view import csv_tables
 
     form = call.options["format"]
@@ -197,7 +195,7 @@ def files_verb(call: Call) -> int:
             progress=call.progress,
         )
         refuse_lost(graph, freeze, "nothing was listed")
-    found = listed(graph, freeze.freeze_id, files)
+    found = file_list(graph, freeze.freeze_id, files)
     if form == "table" or call.json:
         call.emit(found, files_view(found))
     else:

@@ -9,7 +9,7 @@ from dataclasses import replace
 
 from omnigraph_ops import __version__
 from omnigraph_ops.cli.call import Call
-from omnigraph_ops.coordination.processes import process_name
+from omnigraph_ops.coordination.environment import process_name
 from omnigraph_ops.errors import (
     ApprovalMissing,
     InvalidInput,

@@ -18,10 +18,9 @@ import uuid
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 
+from omnigraph_ops.coordination.environment import clock_problem, is_running, process_name, this_machine
 from omnigraph_ops.coordination.lease import working_holder
-from omnigraph_ops.coordination.processes import is_running, process_name, this_machine
 from omnigraph_ops.coordination.state import FENCE_PATH, Records
-from omnigraph_ops.coordination.store_check import clock_problem
 from omnigraph_ops.errors import ApprovalMissing, OpsError, RecoveryPending
 from omnigraph_ops.graph.graph import Graph, HeldFence
 from omnigraph_ops.graph.layout import MANIFEST_DIR, SCHEMA_APPLY_LOCK, branch_reference

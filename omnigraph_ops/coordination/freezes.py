@@ -9,18 +9,10 @@ import time
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
 
-from omnigraph_ops.coordination.holds import (
-    Hold,
-    freezes,
-    holds_and_faults,
-    is_active,
-    read_hold,
-    release_hold,
-    write_hold,
-)
+from omnigraph_ops.coordination.environment import clock_problem
+from omnigraph_ops.coordination.holds import Hold, active_holds, freezes, is_active, read_hold, release_hold, write_hold
 from omnigraph_ops.coordination.lease import committer_turn
 from omnigraph_ops.coordination.state import FREEZES_DIR
-from omnigraph_ops.coordination.store_check import clock_problem
 from omnigraph_ops.errors import CorruptGraph, GraphFrozen, InvalidInput, LeaseHeld, StorageError
 from omnigraph_ops.graph.graph import Graph
 from omnigraph_ops.graph.layout import INTERNAL_DATASETS, is_ulid
@@ -66,10 +58,7 @@ def refuse_frozen(graph: Graph, table_key: str | None = None) -> None:
 
 def refuse_any_freeze(graph: Graph) -> None:
     """Raise `GraphFrozen` if anything of the graph is frozen; `CorruptGraph` where a record does not tell. Reads."""
-    holds, unreadable = holds_and_faults(graph.storage)
-    for reason in unreadable.values():
-        raise CorruptGraph(reason)
-    for hold in (h for h in holds if h.freeze is not None):
+    for hold in (h for h in active_holds(graph.storage) if h.freeze is not None):
         raise GraphFrozen(frozen_text(graph.target, hold))
 
 

@@ -210,7 +210,8 @@ def quiet_state(graph: Graph, quiet_seconds: float) -> tuple[bool, str]:
     Pending recovery does not count, nor does a fence of a run that was killed: the recovery check comes next and
     decides about both.
     """
-    age = seconds_since_publish(graph)
+    published_at = graph.published_at()
+    age = max(0.0, time.time() - published_at) if published_at else 0.0
     lease = working_holder(graph.storage)
     if lease is not None:
         return False, f"{lease.owner} is maintaining it ({lease.purpose})"
@@ -219,9 +220,3 @@ def quiet_state(graph: Graph, quiet_seconds: float) -> tuple[bool, str]:
     if age < quiet_seconds:
         return False, f"last publish {age:.0f} s ago"
     return True, f"no publish for {age:.0f} s"
-
-
-def seconds_since_publish(graph: Graph) -> float:
-    """Age of the newest publish in seconds. Reads the clock."""
-    published_at = graph.published_at()
-    return max(0.0, time.time() - published_at) if published_at else 0.0

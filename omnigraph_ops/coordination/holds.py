@@ -19,7 +19,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
-from omnigraph_ops.coordination.processes import is_running, process_name, this_machine
+from omnigraph_ops.coordination.environment import is_running, process_name, this_machine
 from omnigraph_ops.coordination.state import HOLDS_DIR, REMOVALS_DIR, Records
 from omnigraph_ops.errors import CorruptGraph, InvalidInput, OpsError, StalePlan
 from omnigraph_ops.graph.graph import Graph

@@ -319,7 +319,7 @@ class _Shared:
             with self._changed:
                 has_room = not self._busy and self._entered < most and purpose not in self._inside
                 if self._keeper is not None and has_room:
-                    return self._enter(self._keeper, purpose, most)
+                    return self._join(self._keeper, purpose, most)
                 waits_since = None if self._keeper is not None else waits_since or time.monotonic()
                 if self._keeper is None and not self._busy:
                     self._busy = True
@@ -331,18 +331,15 @@ class _Shared:
             if self._was_full:
                 graph.run.pause(_ROOM_SECONDS)
             keeper = self._lease.enter_context(committer_turn(graph, purpose))
-        except LeaseHeld as error:
-            self._denied = (time.monotonic(), str(error))
-            self._free()
-            raise
-        except BaseException:
-            self._free()
+        except BaseException as error:
+            if isinstance(error, LeaseHeld):
+                self._denied = (time.monotonic(), str(error))
+            self._now(None)
             raise
         with self._changed:
-            self._keeper, self._entered, self._was_full = keeper, 0, False
-            self._busy = False
-            self._changed.notify_all()
-            return self._enter(keeper, purpose, most)
+            self._entered = 0
+            self._now(keeper)
+            return self._join(keeper, purpose, most)
 
     def _refuse_denied(self, waits_since: float | None, patience: float) -> None:
         """Raise for a thread that waited for as long as another one that did in vain: it need not try, too."""
@@ -350,7 +347,7 @@ class _Shared:
         if waits_since is not None and at >= waits_since and time.monotonic() - waits_since >= patience:
             raise LeaseHeld(why)
 
-    def _enter(self, keeper: LeaseKeeper, purpose: str, most: int) -> LeaseKeeper:
+    def _join(self, keeper: LeaseKeeper, purpose: str, most: int) -> LeaseKeeper:
         self._inside.add(purpose)
         self._entered += 1
         self._was_full = self._entered >= most
@@ -365,11 +362,12 @@ class _Shared:
         try:
             self._lease.close()
         finally:
-            self._free()
+            self._now(None)
 
-    def _free(self) -> None:
+    def _now(self, keeper: LeaseKeeper | None) -> None:
+        """Let the others see whether there is a turn to join. For the thread that was busy with the lease."""
         with self._changed:
-            self._keeper, self._busy = None, False
+            self._keeper, self._busy = keeper, False
             self._changed.notify_all()
 
 

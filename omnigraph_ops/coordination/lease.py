@@ -24,9 +24,8 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from omnigraph_ops.config.settings import LONGEST_TTL_SECONDS
-from omnigraph_ops.coordination.processes import is_running, process_name, this_machine
+from omnigraph_ops.coordination.environment import is_running, process_name, refuse_unsafe_store, this_machine
 from omnigraph_ops.coordination.state import LEASE_FILE, LEASE_PATH, Records, refuse
-from omnigraph_ops.coordination.store_check import refuse_unsafe_store
 from omnigraph_ops.errors import InvalidInput, LeaseHeld, OpsError, StorageError
 from omnigraph_ops.storage.inventory import folders_in
 from omnigraph_ops.storage.store import Storage

@@ -7,10 +7,10 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 
 from omnigraph_ops.coordination import rewrite_journal
+from omnigraph_ops.coordination.environment import process_name
 from omnigraph_ops.coordination.holds import HoldKind, active_holds
 from omnigraph_ops.coordination.lease import LeaseKeeper, committer_turn
 from omnigraph_ops.coordination.pace import ceilings_of
-from omnigraph_ops.coordination.processes import process_name
 from omnigraph_ops.coordination.rewrite_journal import (
     Attempt,
     Fate,
@@ -204,25 +204,20 @@ def _decide(graph: Graph, table_path: str, found: OpenJournal, now: Current) -> 
     executions: dict[int, list[FinishedTask]] = {}
     for finished in found.finished:
         executions.setdefault(finished.index, []).append(finished)
-    sources = {f.index: _sources(result_sources, f.result) for f in found.finished}
-    sources |= {t.index: _sources(task_sources, t.payload) for t in (found.plan.tasks if found.plan else ())}
-    # What cannot be read replaces nothing that is there: it is lost, and its files go.
+    fits = {f.index: _fits(now, result_sources, f.result) for f in found.finished}
+    fits |= {t.index: _fits(now, task_sources, t.payload) for t in (found.plan.tasks if found.plan else ())}
     return {
-        index: decide(
-            executions.get(index, ()),
-            fits=replaced is not None and now.accepts(replaced),
-            referenced=needed,
-            whole=whole,
-        )
-        for index, replaced in sorted(sources.items())
+        index: decide(executions.get(index, ()), fits=its, referenced=needed, whole=whole)
+        for index, its in sorted(fits.items())
     }
 
 
-def _sources(read: Callable[[str], Sources], payload: str) -> Sources | None:
+def _fits(now: Current, read: Callable[[str], Sources], payload: str) -> bool:
+    """Whether what a task or result replaces is there; what cannot be read replaces nothing, and its files go. Pure."""
     try:
-        return read(payload)
+        return now.accepts(read(payload))
     except LanceFailure:
-        return None
+        return False
 
 
 def _order(graph: Graph, entry: TableEntry, rewrite_id: str, task: JournalTask) -> TaskOrder:
@@ -262,17 +257,10 @@ def ready(graph: Graph, entry: TableEntry, rewrite_id: str, names: tuple[Attempt
     """
     now = current(graph.open_pinned(entry))
     found = read_attempts(graph.storage, entry.path, rewrite_id, names)
-    fitting = [f for f in found if isinstance(f, FinishedTask) and _fits(f, now)]
+    fitting = [f for f in found if isinstance(f, FinishedTask) and _fits(now, result_sources, f.result)]
     whole = intact(graph, [file for f in fitting for file in f.files])
     good = [f for f in fitting if all(file in whole for file in f.files)]
     return Batch(results=tuple(rebased(f.result, now) for f in good), names=tuple(f.name for f in good))
-
-
-def _fits(finished: FinishedTask, now: Current) -> bool:
-    try:
-        return now.accepts(result_sources(finished.result))
-    except LanceFailure:
-        return False
 
 
 def end(

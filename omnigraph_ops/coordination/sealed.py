@@ -13,8 +13,8 @@ from typing import Protocol, TypeVar
 
 from omnigraph_ops import serde
 from omnigraph_ops.config.settings import Settings
+from omnigraph_ops.coordination.environment import MOST_SECONDS_APART, clock_problem
 from omnigraph_ops.coordination.state import PLANS_DIR, Records
-from omnigraph_ops.coordination.store_check import MOST_SECONDS_APART, clock_problem
 from omnigraph_ops.errors import InvalidInput, StalePlan
 from omnigraph_ops.graph.layout import now_us
 from omnigraph_ops.quantities import moment

@@ -15,8 +15,8 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 
 from omnigraph_ops.coordination import guards
+from omnigraph_ops.coordination.environment import process_name
 from omnigraph_ops.coordination.lease import LeaseKeeper
-from omnigraph_ops.coordination.processes import process_name
 from omnigraph_ops.errors import (
     CorruptGraph,
     DriftFound,
@@ -27,10 +27,7 @@ from omnigraph_ops.errors import (
     StorageError,
 )
 from omnigraph_ops.graph.graph import Graph
-from omnigraph_ops.graph.lance_manifest import (
-    UnreadableTransaction,
-    version_record,
-)
+from omnigraph_ops.graph.lance_manifest import UnreadableTransaction, version_record
 from omnigraph_ops.graph.layout import new_ulid, now_us
 from omnigraph_ops.graph.publish import Ready, drafts_of, publish, version_update
 from omnigraph_ops.graph.sidecars import engine_root, sidecar_names, sidecar_path, write_sidecar

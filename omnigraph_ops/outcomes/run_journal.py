@@ -15,7 +15,7 @@ import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 
-from omnigraph_ops.coordination.processes import is_running, start_of, this_machine
+from omnigraph_ops.coordination.environment import is_running, start_of, this_machine
 from omnigraph_ops.coordination.state import RUNS_DIR, TASKS_DIR, Records, refuse
 from omnigraph_ops.errors import CorruptGraph, InvalidInput, OpsError, first_line
 from omnigraph_ops.graph.graph import Graph

@@ -8,8 +8,8 @@ import threading
 import time
 from dataclasses import replace
 
+from omnigraph_ops.coordination.environment import start_of, this_machine
 from omnigraph_ops.coordination.lease import LeaseKeeper, LeasePlace, committer_lease
-from omnigraph_ops.coordination.processes import start_of, this_machine
 from omnigraph_ops.coordination.state import RUNS_DIR
 from omnigraph_ops.errors import InvalidInput, LeaseHeld, OpsError
 from omnigraph_ops.graph.graph import Graph

@@ -31,11 +31,20 @@ from omnigraph_ops.models.runs import SubmitOutcome
 from omnigraph_ops.outcomes.backups import backup_of, place_of, read_record
 from omnigraph_ops.progress import SILENT, Meter
 from omnigraph_ops.spark.job import Job, attempt, in_tasks, shared_rate, tries_of
-from omnigraph_ops.stages.backup.parts import THREADS, bounded, copy_part, failed_part, joined, read_order, said
+from omnigraph_ops.stages.backup.parts import (
+    THREADS,
+    bounded,
+    copy_part,
+    failed_part,
+    joined,
+    read_order,
+    said,
+    sizes_now,
+)
 from omnigraph_ops.stages.backup.restore import FileRestorer, restore_backup
-from omnigraph_ops.stages.backup.transfer import CopyPace
+from omnigraph_ops.stages.backup.transfer import CopyPace, remove_all
 from omnigraph_ops.stages.backup.verify import FileLook, FileReader, verify_backup
-from omnigraph_ops.storage.inventory import OpsFault, below_folder, look_again, remove_files
+from omnigraph_ops.storage.inventory import below_folder
 from omnigraph_ops.storage.store import Storage, half_written_of, stem_of
 
 
@@ -86,7 +95,7 @@ class SparkReader:
     def __init__(self, context: SparkContext, bytes_per_second: int | None) -> None:
         self._context, self._rate = context, bytes_per_second
 
-    def __call__(self, storage: Storage, looks: Sequence[FileLook], where: str = "", /) -> list[FileProblem]:
+    def __call__(self, storage: Storage, looks: Sequence[FileLook], where: str, /) -> list[FileProblem]:
         """What is wrong with these files. Reads them, on the workers."""
         parts = list(bounded(sorted(looks, key=lambda look: -(look.size or 0)), lambda look: look.size or 0))
         if not parts:
@@ -155,8 +164,7 @@ class SparkMover:
         """Remove what lost workers had begun of these files. Destroys half-written files."""
         destination = Storage(self._restoring.destination)
         begun = [s.path for s in below_folder(destination, "") if half_written_of(s.path) in stems]
-        for fault in remove_files(destination, begun)[:1]:
-            raise StorageError(f"cannot remove {fault.path} of a lost worker: {fault.reason}")
+        remove_all(destination, begun, "a lost worker")
 
 
 def restore_on_worker(
@@ -166,7 +174,9 @@ def restore_on_worker(
     files, present = part
     destination = Storage(restoring.destination)
     try:
-        _restorer(restoring, destination, rate)(files, _found(destination, files) if attempt() else present)
+        if attempt():
+            present = sizes_now(destination, {f.file: f.file for f in files})
+        _restorer(restoring, destination, rate)(files, present)
     except OpsError as error:
         if error.retryable and attempt() + 1 < restoring.tries:
             raise
@@ -184,12 +194,6 @@ def _restorer(restoring: Restoring, destination: Storage, rate: int | None) -> F
         pace=CopyPace(rate),
         meter=Meter(SILENT, "restoring", 0, "bytes"),
     )
-
-
-def _found(destination: Storage, files: Sequence[BackedFile]) -> dict[str, int]:
-    """What an earlier attempt at these files got. Reads."""
-    found = look_again(destination, [f.file for f in files])
-    return {f.file: s.size for f, s in zip(files, found, strict=True) if s is not None and not isinstance(s, OpsFault)}
 
 
 def _restore(spark: SparkSession, arguments: Namespace) -> RestoreReport:

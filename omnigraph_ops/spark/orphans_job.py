@@ -32,14 +32,17 @@ from omnigraph_ops.spark.orphans_tasks import (
     PartSorted,
     ReferencesRead,
     Source,
+    folder_rows,
+    inventory_rows,
     judge_rows,
     read_references_of,
+    reference_rows,
     rows_of_sources,
+    stored_rows,
 )
+from omnigraph_ops.stages.orphans.candidates import Folders, Sorted, Totals, folder_of, sweep_parts
 from omnigraph_ops.stages.orphans.inventory_file import Inventory
-from omnigraph_ops.stages.orphans.parts import folder_of, sweep_parts
 from omnigraph_ops.stages.orphans.plan import Searched, plan_orphans
-from omnigraph_ops.stages.orphans.sorting import Folders, Sorted, Totals
 from omnigraph_ops.stages.orphans.stage import OrphansRequest
 from omnigraph_ops.stages.orphans.survey import survey
 from omnigraph_ops.storage.inventory import Stored, remove_files
@@ -62,8 +65,11 @@ class SparkSearch:
         """As `Search`. Reads, and writes parts."""
         references: list[Source] = []
         look = survey(graph, cutoff=cutoff, reader=partial(self._references, references))
-        seen, totals, folders = Sorted(judge=look.judge, cutoff=look.cutoff), Totals(), Folders(judge=look.judge)
-        listed = _of_store(graph, folders) if inventory is None else _of_inventory(inventory)
+        seen, totals, folders = Sorted(), Totals(), Folders(judge=look.judge)
+        if inventory is None:
+            listed = _of_store(graph, folders)
+        else:
+            listed = (partial(inventory_rows, inventory, piece) for piece in inventory.pieces())
         judging = Judging(
             root=graph.storage.root,
             folder=self.folder,
@@ -100,7 +106,7 @@ class SparkSearch:
         tasks = self.spark.range(0, len(paths), 1, max(len(paths), 1)).mapInArrow(in_tasks(read), _FOUND)
         done = [serde.from_json(ReferencesRead, row.found) for row in tasks.collect()]
         known = {d.path: d for d in done if d.problem is None}
-        sources += [Source(references=part) for path in sorted(known) for part in known[path].parts]
+        sources += [partial(reference_rows, part) for path in sorted(known) for part in known[path].parts]
         return References(
             datasets={path: DatasetReferences(path=path, branches=known[path].branches) for path in sorted(known)},
             skipped=tuple(
@@ -124,12 +130,8 @@ def _of_store(graph: Graph, folders: Folders) -> Iterator[Source]:
         folders.add(item)
     files = [item for item in levels.found if not item.is_folder]
     for start in range(0, len(files), MOST_IN_SOURCE):
-        yield Source(stored=tuple(files[start : start + MOST_IN_SOURCE]))
-    yield from (Source(folder=folder) for folder in levels.deeper)
-
-
-def _of_inventory(inventory: Inventory) -> Iterator[Source]:
-    return (Source(inventory=inventory, piece=piece) for piece in inventory.pieces())
+        yield partial(stored_rows, files[start : start + MOST_IN_SOURCE])
+    yield from (partial(folder_rows, folder) for folder in levels.deeper)
 
 
 def _judged(spark: SparkSession, judging: Judging, sources: Sequence[Source]) -> DataFrame:
@@ -145,7 +147,7 @@ def _judged(spark: SparkSession, judging: Judging, sources: Sequence[Source]) ->
 def _joined(seen: Sorted, totals: Totals, folders: Folders, found: Sequence[PartSorted]) -> None:
     """Add what the tasks found."""
     for each in found:
-        seen.join(each.sorted(seen.judge, seen.cutoff))
+        seen.join(each.sorted)
         totals.join(each.places)
         for path, modified_at in each.empty:
             folders.add(Stored(path=path, size=0, modified_at=modified_at, is_folder=True))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from enum import IntEnum
 from itertools import islice
@@ -17,10 +17,9 @@ from omnigraph_ops.errors import OpsError
 from omnigraph_ops.graph import Graph, open_graph
 from omnigraph_ops.graph.references import Reference, read_branches, stream_references
 from omnigraph_ops.lance.gateway import BranchRef
-from omnigraph_ops.models.orphans import PlaceTotal, PlanPart, UnknownFile
+from omnigraph_ops.models.orphans import PlaceTotal, PlanPart
+from omnigraph_ops.stages.orphans.candidates import MOST_IN_PART, Candidate, Folders, Sorted, Totals, put_part
 from omnigraph_ops.stages.orphans.inventory_file import Inventory, Piece
-from omnigraph_ops.stages.orphans.parts import MOST_IN_PART, put_part
-from omnigraph_ops.stages.orphans.sorting import Candidate, Folders, Group, Sorted, Totals
 from omnigraph_ops.stages.orphans.survey import Judge
 from omnigraph_ops.storage.inventory import Stored, below_folder
 from omnigraph_ops.storage.parquet import from_parquet, to_parquet
@@ -68,20 +67,6 @@ class ReferencesRead:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Source:
-    """Where rows come from; one of these is set."""
-
-    references: str = ""
-    """Name of a part with references."""
-    stored: tuple[Stored, ...] = ()
-    folder: str = ""
-    """Everything below it is listed."""
-    inventory: Inventory | None = None
-    piece: Piece | None = None
-    """Of the inventory."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Judging:
     """What every task has to know."""
 
@@ -99,38 +84,23 @@ class Judging:
         return Storage(self.root)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True)
 class PartSorted:
-    """What a task found about its share of the rows."""
+    """What a task found about its share of the rows; mutable because it takes them batch by batch."""
 
-    files: int
-    bytes: int
-    young_files: int
-    young_bytes: int
-    seen_references: int
-    references: int
-    foreign: int
-    unknown_files: int
-    unknown: tuple[UnknownFile, ...]
-    groups: dict[str, Group]
-    places: tuple[PlaceTotal, ...]
-    parts: tuple[PlanPart, ...]
-    empty: tuple[tuple[str, float], ...]
-    filled: tuple[str, ...]
+    sorted: Sorted = field(default_factory=Sorted)
+    """In the end without its candidates, which are in `parts`."""
+    places: tuple[PlaceTotal, ...] = ()
+    references: int = 0
+    foreign: int = 0
+    unknown_files: int = 0
+    parts: list[PlanPart] = field(default_factory=list)
+    empty: list[tuple[str, float]] = field(default_factory=list)
+    filled: list[str] = field(default_factory=list)
 
-    def sorted(self, judge: Judge, cutoff: float) -> Sorted:
-        """The same, without its candidates. Pure."""
-        return Sorted(
-            judge=judge,
-            cutoff=cutoff,
-            groups=self.groups,
-            unknown=list(self.unknown),
-            seen_references=self.seen_references,
-            files=self.files,
-            bytes=self.bytes,
-            young_files=self.young_files,
-            young_bytes=self.young_bytes,
-        )
+
+Source = Callable[[Judging], Iterator[_Row]]
+"""Where rows come from: one of `reference_rows`, `stored_rows`, `folder_rows` and `inventory_rows`, but for its end."""
 
 
 def read_references_of(
@@ -166,21 +136,11 @@ def rows_of_sources(
     judging: Judging, sources: Sequence[Source], batches: Iterable[pa.RecordBatch]
 ) -> Iterator[pa.RecordBatch]:
     """The rows of the sources with these numbers. Reads."""
-    rows = (row for number in _numbers(batches) for row in _rows_of(judging, sources[number]))
+    rows = (row for number in _numbers(batches) for row in sources[number](judging))
     while some := list(islice(rows, _BATCH_ROWS)):
         columns = zip(*some, strict=True)
         arrays = [pa.array(column, kind) for column, kind in zip(columns, _COLUMNS.values(), strict=True)]
         yield pa.RecordBatch.from_arrays(arrays, names=list(_COLUMNS))
-
-
-def _rows_of(judging: Judging, source: Source) -> Iterator[_Row]:
-    if source.references:
-        return _reference_rows(judging, source.references)
-    if source.inventory is not None:
-        return _inventory_rows(judging, source.inventory, source.piece)
-    if source.folder:
-        return _folder_rows(judging, source.folder)
-    return (_row(judging, item) for item in source.stored)
 
 
 def _row(judging: Judging, item: Stored, number: int = 0) -> _Row:
@@ -188,13 +148,20 @@ def _row(judging: Judging, item: Stored, number: int = 0) -> _Row:
     return judging.judge.meeting_point(item.path), what, item.path, item.size, item.modified_at, number
 
 
-def _reference_rows(judging: Judging, name: str) -> Iterator[_Row]:
+def stored_rows(items: Sequence[Stored], judging: Judging) -> Iterator[_Row]:
+    """What is listed already. Pure."""
+    return (_row(judging, item) for item in items)
+
+
+def reference_rows(name: str, judging: Judging) -> Iterator[_Row]:
+    """The references in a part of that name. Reads."""
     for row in from_parquet(judging.storage().read(f"{judging.folder}/{name}")):
         way, path = Reference(row["way"]), row["path"]
         yield judging.judge.point_of(way, path), way, path, 0, 0.0, 0
 
 
-def _inventory_rows(judging: Judging, inventory: Inventory, piece: Piece | None) -> Iterator[_Row]:
+def inventory_rows(inventory: Inventory, piece: Piece, judging: Judging) -> Iterator[_Row]:
+    """What an inventory has in a piece of it. Reads."""
     foreign = 0
     for number, stored in inventory.numbered_rows(piece):
         if stored is None:
@@ -204,7 +171,7 @@ def _inventory_rows(judging: Judging, inventory: Inventory, piece: Piece | None)
     yield "", What.FOREIGN, "", foreign, 0.0, 0
 
 
-def _folder_rows(judging: Judging, folder: str) -> Iterator[_Row]:
+def folder_rows(folder: str, judging: Judging) -> Iterator[_Row]:
     """Everything below a folder but what tasks of this plan wrote there. Reads."""
     folders, files = Folders(judge=judging.judge), 0
     for item in below_folder(judging.storage(), folder):
@@ -223,7 +190,8 @@ def _folder_rows(judging: Judging, folder: str) -> Iterator[_Row]:
 def judge_rows(judging: Judging, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     """Sort the stored files among these rows, which come by point, references first. Reads, and writes parts."""
     context = TaskContext.get()
-    task = _Task(judging=judging, number=context.partitionId() if context is not None else 0)
+    number = context.partitionId() if context is not None else 0
+    task = _Task(judging=judging, number=number, storage=judging.storage())
     for batch in batches:
         task.take(zip(*(column.to_pylist() for column in batch.columns), strict=True))
     yield _found(task.end())
@@ -235,24 +203,14 @@ class _Task:
 
     judging: Judging
     number: int
+    storage: Storage
     attempt: str = field(default_factory=lambda: uuid4().hex)
     point: str = ""
     carried: list[tuple[int, str]] = field(default_factory=list)
     """References of the point that the last batch ended with."""
     last: tuple[int, str] = (-1, "")
-    seen: Sorted = field(init=False)
-    storage: Storage = field(init=False)
+    found: PartSorted = field(default_factory=PartSorted)
     totals: Totals = field(default_factory=Totals)
-    parts: list[PlanPart] = field(default_factory=list)
-    references: int = 0
-    foreign: int = 0
-    unknown_files: int = 0
-    empty: list[tuple[str, float]] = field(default_factory=list)
-    filled: list[str] = field(default_factory=list)
-
-    def __post_init__(self) -> None:
-        self.seen = Sorted(judge=self.judging.judge, cutoff=self.judging.cutoff)
-        self.storage = self.judging.storage()
 
     def take(self, rows: Iterable[_Row]) -> None:
         """Judge a batch. Reads, and writes a part when there is enough for one."""
@@ -264,65 +222,54 @@ class _Task:
             # The same path again: another version refers to it, or an inventory has it twice.
             repeated, self.last = (what, path) == self.last, (what, path)
             if what == What.FOREIGN:
-                self.foreign += size
+                self.found.foreign += size
             elif repeated:
                 continue
             elif what == What.EMPTY:
-                self.empty.append((path, modified_at))
+                self.found.empty.append((path, modified_at))
             elif what == What.FILLED:
-                self.filled.append(path)
+                self.found.filled.append(path)
             elif what in (What.FILE, What.SPECIAL):
                 items.append(Stored(path=path, size=size, modified_at=modified_at, is_special=what == What.SPECIAL))
             else:
                 held[Reference(what)].add(path)
                 self.carried.append((what, path))
-                self.references += what == Reference.EXACT
+                self.found.references += what == Reference.EXACT
         self._judge(items, held)
 
     def end(self) -> PartSorted:
         """What was found. Writes the last part."""
-        self._put(self.seen.candidates)
-        return PartSorted(
-            files=self.seen.files,
-            bytes=self.seen.bytes,
-            young_files=self.seen.young_files,
-            young_bytes=self.seen.young_bytes,
-            seen_references=self.seen.seen_references,
-            references=self.references,
-            foreign=self.foreign,
-            unknown_files=self.unknown_files,
-            unknown=tuple(self.seen.unknown),
-            groups=self.seen.groups,
-            places=self.totals.places(),
-            parts=tuple(self.parts),
-            empty=tuple(self.empty),
-            filled=tuple(self.filled),
-        )
+        self._put(self.found.sorted.candidates)
+        self.found.sorted.candidates = []
+        self.found.places = self.totals.places()
+        return self.found
 
     def _judge(self, items: Sequence[Stored], held: dict[Reference, set[str]]) -> None:
+        found, cutoff = self.found, self.judging.cutoff
         references = replace(
             self.judging.judge.references,
             exact=frozenset(held[Reference.EXACT]),
             loose=frozenset(held[Reference.LOOSE]),
             indexes=frozenset(held[Reference.INDEX]),
         )
-        some = Sorted(judge=replace(self.judging.judge, references=references), cutoff=self.judging.cutoff)
+        judge, some = replace(self.judging.judge, references=references), Sorted()
         for item in items:
-            some.add(item)
+            some.add(item, judge, cutoff)
         if self.judging.verify:
-            some.verify(self.storage)
+            some.verify(self.storage, cutoff)
         self.totals.add(some.candidates)
-        self.unknown_files += len(some.unknown)
-        self.seen.join(some)
-        self.seen.unknown = sorted(self.seen.unknown, key=lambda u: u.path)[:MOST_UNKNOWN]
-        while len(self.seen.candidates) >= MOST_IN_PART:
-            full, self.seen.candidates = self.seen.candidates[:MOST_IN_PART], self.seen.candidates[MOST_IN_PART:]
+        found.unknown_files += len(some.unknown)
+        seen = found.sorted
+        seen.join(some)
+        seen.unknown = sorted(seen.unknown, key=lambda u: u.path)[:MOST_UNKNOWN]
+        while len(seen.candidates) >= MOST_IN_PART:
+            full, seen.candidates = seen.candidates[:MOST_IN_PART], seen.candidates[MOST_IN_PART:]
             self._put(full)
 
     def _put(self, candidates: Sequence[Candidate]) -> None:
         if candidates:
-            name = f"files-{self.number:06d}-{len(self.parts):06d}.{self.attempt}.parquet"
-            self.parts.append(put_part(self.storage, self.judging.folder, name, candidates))
+            name = f"files-{self.number:06d}-{len(self.found.parts):06d}.{self.attempt}.parquet"
+            self.found.parts.append(put_part(self.storage, self.judging.folder, name, candidates))
 
 
 def _numbers(batches: Iterable[pa.RecordBatch]) -> Iterator[int]:

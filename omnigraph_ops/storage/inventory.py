@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from omnigraph_ops.errors import StorageError, reason_of
-from omnigraph_ops.storage.store import BULK, Storage, no_folder
+from omnigraph_ops.storage.store import BULK, FileInfo, Storage, no_folder, temporary_beside
 
 WORKERS = 16
 TABLE_FOLDERS = ("nodes", "edges")
@@ -134,6 +134,8 @@ class OpsFault:
 
     path: str
     reason: str
+    is_changed: bool = False
+    """Another file has its name now, and stays."""
 
 
 def remove_files(storage: Storage, paths: Sequence[str]) -> tuple[OpsFault, ...]:
@@ -153,6 +155,30 @@ def move_files(storage: Storage, moves: Sequence[tuple[str, str]], *, workers: i
     with ThreadPoolExecutor(max_workers=workers) as pool:
         faults = pool.map(lambda m: linked.get(m[0]) or _fault(m[0], lambda: _move(storage, *m)), moves)
         return tuple(f for f in faults if f is not None)
+
+
+def take_unchanged(
+    storage: Storage, files: Sequence[Stored], place: Callable[[str], str] | None = None
+) -> tuple[OpsFault, ...]:
+    """Remove these files, or move each to its place, where it still is what was seen. Returns what stays. Destroys.
+
+    For names that a live writer uses again: a look and a removal by name would take what it wrote in between.
+
+    Args:
+        place: where to move a file, by its path; nothing is there.
+    """
+    linked = _linked(storage, [file.path for file in files])
+    take = _take_local if storage.is_local else _take_remote
+
+    def one(file: Stored) -> OpsFault | None:
+        target = None if place is None else place(file.path)
+        try:
+            return linked.get(file.path) or _fault(file.path, functools.partial(take, storage, file, target))
+        except _ChangedFile:
+            return OpsFault(path=file.path, reason="another file has its name now", is_changed=True)
+
+    with ThreadPoolExecutor(max_workers=WORKERS) as pool:
+        return tuple(fault for fault in pool.map(one, files) if fault is not None)
 
 
 def remove_folder(storage: Storage, folder: str) -> bool:
@@ -245,6 +271,10 @@ def _look(storage: Storage, path: str) -> Stored | OpsFault | None:
         return None
     except (StorageError, OSError) as error:
         return OpsFault(path=path, reason=reason_of(error))
+    return _remote_info(path, info)
+
+
+def _remote_info(path: str, info: FileInfo) -> Stored:
     return Stored(path=path, size=info.size, modified_at=float(int(info.modified_at or 0)))
 
 
@@ -303,10 +333,49 @@ def _move(storage: Storage, source: str, target: str) -> None:
             os.unlink(storage.full(source))
         return
     with storage.translated("move", source):
-        with contextlib.suppress(FileNotFoundError):
-            storage.stat(target)
-            raise FileExistsError(f"{target} is there already")
-        storage.filesystem.cp_file(storage.full(source), storage.full(target))
-        if storage.stat(target).size != storage.stat(source).size:
-            raise StorageError(f"the copy of {source} is incomplete")
+        _copy_remote(storage, source, target)
         storage.delete(source)
+
+
+def _copy_remote(storage: Storage, source: str, target: str) -> None:
+    with contextlib.suppress(FileNotFoundError):
+        storage.stat(target)
+        raise FileExistsError(f"{target} is there already")
+    storage.filesystem.cp_file(storage.full(source), storage.full(target))
+    if storage.stat(target).size != storage.stat(source).size:
+        raise StorageError(f"the copy of {source} is incomplete")
+
+
+class _ChangedFile(Exception):
+    """A file is not the one that was seen."""
+
+
+def _take_local(storage: Storage, file: Stored, target: str | None) -> None:
+    """Take whatever has the name, in one step, and put it back if it is another file. Destroys."""
+    path = storage.full(file.path)
+    taken = temporary_beside(path, ".tmp") if target is None else storage.full(target)
+    with storage.translated("take", file.path), contextlib.suppress(FileNotFoundError):
+        os.makedirs(os.path.dirname(taken), exist_ok=True)
+        os.rename(path, taken)
+        if _local(file.path, os.lstat(taken)) == file:
+            if target is None:
+                os.unlink(taken)
+            return
+        with contextlib.suppress(FileExistsError):  # then a still newer one has the name
+            os.link(taken, path, follow_symlinks=False)
+        os.unlink(taken)
+        raise _ChangedFile
+
+
+def _take_remote(storage: Storage, file: Stored, target: str | None) -> None:
+    """Delete an object by its e-tag, so that the store compares; copy it before if it has a place. Destroys."""
+    with storage.translated("take", file.path), contextlib.suppress(FileNotFoundError):
+        info = storage.stat(file.path)
+        if _remote_info(file.path, info) != file:
+            raise _ChangedFile
+        if target is not None:
+            _copy_remote(storage, file.path, target)
+        if not storage.delete_tagged(file.path, info.e_tag):
+            if target is not None:
+                storage.delete(target)
+            raise _ChangedFile

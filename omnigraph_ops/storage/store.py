@@ -229,6 +229,18 @@ class Storage:
         with self.translated("delete", path), contextlib.suppress(FileNotFoundError):
             self._fs.rm_file(self.full(path))
 
+    def delete_tagged(self, path: str, e_tag: str | None) -> bool:
+        """Remove an object of an S3 store if it still has this e-tag; False if another one is there. Destroys."""
+        bucket, _, key = self.full(path).partition("/")
+        with self.translated("delete", path):
+            try:
+                self._fs.call_s3("delete_object", Bucket=bucket, Key=key, IfMatch=e_tag)
+            except OSError as error:
+                if not _is_precondition_failure(error):
+                    raise
+                return not self.exists(path)  # the client may have met its own deletion after a lost reply
+        return True
+
     def delete_tree(self, folder: str) -> None:
         """Remove a folder and everything below it; a missing one is success. Destroys."""
         with self.translated("delete", folder), contextlib.suppress(FileNotFoundError):

@@ -52,7 +52,7 @@ def graphs_offered() -> Mapping[str, str]:
 
     A broken file offers those that it describes well.
     """
-    from omnigraph_ops.stages.cleanup.view import policy_text
+    from omnigraph_ops.stages.cleanup.stage import policy_text
 
     reading = read_graphs_file()
     entries = () if reading is None else reading.graphs

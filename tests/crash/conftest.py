@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from omnigraph_ops.config.settings import Settings
-from omnigraph_ops.coordination import store_check
+from omnigraph_ops.coordination import environment
 from omnigraph_ops.graph.graph import Graph
 from omnigraph_ops.graph.opening import open_graph
 from tests.crash.harness_kills import Death, Witness
@@ -25,7 +25,7 @@ from tests.support.rows import Rows, rows_everywhere
 
 def forget_clocks() -> None:
     """Every run stands for a new process, which has not compared its clock yet."""
-    store_check._known().clear()
+    environment._known().clear()
 
 
 @dataclass(slots=True, kw_only=True)

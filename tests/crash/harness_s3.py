@@ -8,7 +8,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from omnigraph_ops.coordination.store_check import refuse_unsafe_store
+from omnigraph_ops.coordination.environment import refuse_unsafe_store
 from omnigraph_ops.graph.graph import Graph
 from omnigraph_ops.graph.layout import COMMITS_DIR, MANIFEST_DIR
 from omnigraph_ops.graph.opening import open_graph

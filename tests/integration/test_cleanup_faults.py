@@ -18,7 +18,7 @@ from omnigraph_ops.lance.versions import Removed
 from omnigraph_ops.models.cleanup import CleanupReport, CleanupStats, RetentionPolicy
 from omnigraph_ops.stages.cleanup import apply
 from omnigraph_ops.stages.cleanup.plan import plan_cleanup
-from omnigraph_ops.stages.cleanup.view import report_view
+from omnigraph_ops.stages.cleanup.stage import report_view
 from omnigraph_ops.stages.optimize.run import optimize_all
 from tests.conftest import DemoGraph
 from tests.support.rows import rows_everywhere

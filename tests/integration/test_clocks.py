@@ -17,13 +17,13 @@ import pyarrow as pa
 import pytest
 
 from omnigraph_ops import serde
-from omnigraph_ops.coordination import sealed, store_check
+from omnigraph_ops.coordination import environment, sealed
+from omnigraph_ops.coordination.environment import clock_problem
 from omnigraph_ops.coordination.fence import current_lock, drop_stale_fence, fenced
 from omnigraph_ops.coordination.freezes import sweep_ended
 from omnigraph_ops.coordination.holds import freezes
 from omnigraph_ops.coordination.lease import Lease, committer_lease, read_lease
 from omnigraph_ops.coordination.state import LEASE_PATH
-from omnigraph_ops.coordination.store_check import clock_problem
 from omnigraph_ops.errors import ClockWrong, LeaseHeld, StalePlan
 from omnigraph_ops.graph import open_graph
 from omnigraph_ops.graph.layout import now_us
@@ -65,7 +65,7 @@ def host_clock(monkeypatch: pytest.MonkeyPatch) -> Iterator[Shift]:
 
     yield shift
     monkeypatch.undo()
-    store_check._known().clear()
+    environment._known().clear()
 
 
 @pytest.mark.slow

@@ -17,6 +17,7 @@ from omnigraph_ops import serde
 from omnigraph_ops.cli import main
 from omnigraph_ops.config.settings import Settings
 from omnigraph_ops.coordination import fence
+from omnigraph_ops.coordination.environment import process_name
 from omnigraph_ops.coordination.fence import (
     INTERNAL_COMPACTION,
     current_lock,
@@ -26,7 +27,6 @@ from omnigraph_ops.coordination.fence import (
     unlock,
 )
 from omnigraph_ops.coordination.lease import committer_turn
-from omnigraph_ops.coordination.processes import process_name
 from omnigraph_ops.coordination.state import FENCE_PATH
 from omnigraph_ops.demo import DemoSpec, write_demo_graph
 from omnigraph_ops.errors import ApprovalMissing, RecoveryPending, StorageError

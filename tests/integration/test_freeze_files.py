@@ -23,9 +23,10 @@ from omnigraph_ops.stages.backup.take import backup_graph
 from omnigraph_ops.stages.cleanup.apply import cleanup_all
 from omnigraph_ops.stages.cleanup.plan import plan_cleanup
 from omnigraph_ops.stages.freeze import files
-from omnigraph_ops.stages.freeze.files import cut_files, listed, with_checksums
+from omnigraph_ops.stages.freeze.files import cut_files, with_checksums
 from omnigraph_ops.stages.freeze.observe import stored_manifest
 from omnigraph_ops.stages.freeze.roots import rename_roots
+from omnigraph_ops.stages.freeze.stage import file_list
 from omnigraph_ops.stages.freeze.take import freeze_graph, read_freeze
 from omnigraph_ops.stages.optimize.run import optimize_all
 from omnigraph_ops.stages.orphans.plan import plan_orphans
@@ -90,7 +91,7 @@ def test_every_file_is_listed_once_with_where_it_is_and_what_it_is(demo_graph: D
     files = with_checksums(graph, cut_files(graph, freeze), workers=2, progress=Lines(seen.append))
     assert seen[-1] == f"reading: {len(files)} of {len(files)} files"
     assert [f.file for f in files] == sorted({f.file for f in files})
-    for row in listed(graph, freeze.freeze_id, files).files:
+    for row in file_list(graph, freeze.freeze_id, files).files:
         data = Path(row.normalized).read_bytes()
         assert (row.size, row.checksum) == (len(data), f"sha256:{hashlib.sha256(data).hexdigest()}")
     kinds = {f.kind for f in files}

@@ -15,7 +15,7 @@ from omnigraph_ops.graph.graph import Graph
 from omnigraph_ops.graph.layout import COMMITS_DIR, MANIFEST_DIR, SCHEMA_APPLY_LOCK
 from omnigraph_ops.graph.publish import publish, table_update
 from omnigraph_ops.models.health import CheckStatus
-from omnigraph_ops.stages.recovery import half_made
+from omnigraph_ops.stages.recovery import unhealed
 from omnigraph_ops.stages.recovery.check import check
 from omnigraph_ops.stages.recovery.recover import recover
 from omnigraph_ops.storage.inventory import OpsFault
@@ -248,7 +248,7 @@ def test_what_may_not_be_deleted_stops_nothing_else(graph: Graph, monkeypatch: p
     def denied(_storage: object, paths: Sequence[str]) -> tuple[OpsFault, ...]:
         return tuple(OpsFault(path=path, reason="access denied") for path in paths)
 
-    monkeypatch.setattr(half_made, "remove_files", denied)
+    monkeypatch.setattr(unhealed, "remove_files", denied)
     report = recover(graph)
     assert [o.action for o in report.outcomes] == ["rolled_back", "deferred"]
     assert "access denied" in report.outcomes[-1].detail

@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 
 from omnigraph_ops.config.settings import Settings
+from omnigraph_ops.coordination.environment import this_machine
 from omnigraph_ops.coordination.holds import active_holds, write_hold
-from omnigraph_ops.coordination.processes import this_machine
 from omnigraph_ops.errors import StorageError
 from omnigraph_ops.graph import Graph, open_graph
 from omnigraph_ops.models.health import CheckStatus

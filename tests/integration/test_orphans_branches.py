@@ -63,7 +63,7 @@ def test_files_that_an_engine_makes_anew_before_they_go_stay(
     said = cli("orphans --older-than 7d --confirm --json", graph.uri).json
     assert again[0].read_bytes().startswith(b"of somebody")
     assert [(s["path"], s["reason"]) for s in said["spared"]] == [
-        (str(again[0].relative_to(graph.uri)), "it changed since the plan")
+        (str(again[0].relative_to(graph.uri)), "another file has its name now")
     ]
 
 

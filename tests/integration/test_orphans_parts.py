@@ -14,10 +14,9 @@ from omnigraph_ops.graph import Graph
 from omnigraph_ops.graph.layout import new_ulid
 from omnigraph_ops.models.orphans import FilesInParts, OrphanFile, OrphanKind, OrphansPlan
 from omnigraph_ops.stages.orphans.apply import apply_orphans
-from omnigraph_ops.stages.orphans.parts import described, files_of, folder_of, put_part
+from omnigraph_ops.stages.orphans.candidates import Candidate, Totals, described, files_of, folder_of, put_part
 from omnigraph_ops.stages.orphans.plan import plan_orphans
 from omnigraph_ops.stages.orphans.quarantine import list_quarantines, purge, restore
-from omnigraph_ops.stages.orphans.sorting import Candidate, Totals
 from omnigraph_ops.stages.orphans.stage import Orphans, plan_view
 from omnigraph_ops.views import terminal
 from tests.conftest import DemoGraph

@@ -16,7 +16,7 @@ from omnigraph_ops.graph.sidecars import sidecar_path
 from omnigraph_ops.graph.stamp3 import Stamp3
 from omnigraph_ops.models.health import CheckStatus
 from omnigraph_ops.stages.optimize.run import optimize_table, plan_optimize
-from omnigraph_ops.stages.recovery import put_back, unpublished
+from omnigraph_ops.stages.recovery import unpublished
 from omnigraph_ops.stages.recovery.check import check
 from omnigraph_ops.stages.recovery.recover import recover
 from tests.conftest import DemoGraph
@@ -140,7 +140,7 @@ def test_a_rollback_that_was_killed_before_its_publish_is_finished(
 def test_a_delete_that_is_published_meanwhile_stays_deleted(graph: Graph, monkeypatch: pytest.MonkeyPatch) -> None:
     """The engine was only slow: what it published is what every reader sees afterwards."""
     drift(graph, PERSON, deletes())
-    real = put_back.restore_published
+    real = unpublished.restore_published
 
     def overtaken(*arguments: Any, **more: Any) -> int | None:
         entry = open_graph(graph.uri).published(PERSON)
@@ -151,7 +151,7 @@ def test_a_delete_that_is_published_meanwhile_stays_deleted(graph: Graph, monkey
         return made
 
     with monkeypatch.context() as patch:
-        patch.setattr(put_back, "restore_published", overtaken)
+        patch.setattr(unpublished, "restore_published", overtaken)
         assert recover(graph).outcomes == ()
     rows = rows_everywhere(open_graph(graph.uri))
     assert recover(open_graph(graph.uri)).status is CheckStatus.CLEAN

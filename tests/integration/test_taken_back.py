@@ -14,8 +14,8 @@ from omnigraph_ops.graph.graph import Graph
 from omnigraph_ops.graph.layout import version_path
 from omnigraph_ops.graph.sidecars import sidecar_names, sidecar_path
 from omnigraph_ops.models.health import CheckStatus, SidecarClass
-from omnigraph_ops.stages.recovery import put_back as module
 from omnigraph_ops.stages.recovery import unpublished
+from omnigraph_ops.stages.recovery import unpublished as module
 from omnigraph_ops.stages.recovery.check import check
 from omnigraph_ops.stages.recovery.recover import recover
 from tests.conftest import DemoGraph

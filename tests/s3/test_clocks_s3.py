@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from omnigraph_ops.coordination import store_check
+from omnigraph_ops.coordination import environment
 from omnigraph_ops.demo import DemoSpec
 from omnigraph_ops.errors import ClockWrong
 from omnigraph_ops.graph import Graph, open_graph
@@ -39,7 +39,7 @@ def ahead(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[], None]]:
 
     yield set_clock
     monkeypatch.undo()
-    store_check._known().clear()
+    environment._known().clear()
 
 
 def test_a_plan_is_refused_by_the_date_of_the_reply(graph: Graph, ahead: Callable[[], None]) -> None:
@@ -62,5 +62,5 @@ def test_an_apply_is_refused_by_the_time_of_a_new_object(graph: Graph, ahead: Ca
         with pytest.raises(Exception, match="nothing was deleted"):
             apply()
     with pytest.raises(ClockWrong):
-        store_check.refuse_wrong_clock(graph.storage, "nothing was deleted")
+        environment.refuse_wrong_clock(graph.storage, "nothing was deleted")
     assert sorted(s.path for s in walk(graph.storage)) == before

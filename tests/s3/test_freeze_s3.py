@@ -13,9 +13,10 @@ from omnigraph_ops.graph import open_graph
 from omnigraph_ops.models.cleanup import RetentionPolicy
 from omnigraph_ops.stages.cleanup.apply import cleanup_all
 from omnigraph_ops.stages.cleanup.plan import plan_cleanup
-from omnigraph_ops.stages.freeze.files import cut_files, listed, with_checksums
+from omnigraph_ops.stages.freeze.files import cut_files, with_checksums
 from omnigraph_ops.stages.freeze.observe import verify_cut
 from omnigraph_ops.stages.freeze.roots import relocation
+from omnigraph_ops.stages.freeze.stage import file_list
 from omnigraph_ops.stages.freeze.take import freeze_graph, list_holds
 from omnigraph_ops.stages.optimize.run import optimize_all
 from tests.support.fault_proxy import losing_one_reply
@@ -37,7 +38,7 @@ def test_a_copy_under_another_prefix_is_the_graph_at_the_freeze(
         optimize_all(graph)
     assert verify_cut(graph, freeze) == ()
     files = with_checksums(graph, cut_files(graph, freeze))
-    assert all(f.normalized.startswith(f"{graph.uri}/") for f in listed(graph, freeze.freeze_id, files).files)
+    assert all(f.normalized.startswith(f"{graph.uri}/") for f in file_list(graph, freeze.freeze_id, files).files)
     new_root = f"{graph.uri.rpartition('/')[0]}/copy[{stamp}]*.omni"
     copy = graph.storage.at(new_root)
     moved = {r.file: r.data for r in relocation(graph, files, new_root)}

@@ -19,7 +19,9 @@ from omnigraph_ops.stages.orphans import plan as planning
 from omnigraph_ops.stages.orphans.apply import apply_orphans
 from omnigraph_ops.stages.orphans.plan import plan_orphans
 from omnigraph_ops.stages.orphans.quarantine import list_quarantines, purge, restore
-from omnigraph_ops.storage.inventory import below_folder, look_again, remove_files, walk
+from omnigraph_ops.storage.inventory import Stored, below_folder, look_again, remove_files, take_unchanged, walk
+from omnigraph_ops.storage.location import s3fs_options
+from omnigraph_ops.storage.store import FileInfo, Storage
 from tests.support.orphans import KNOWS, PERSON, drop, every_version, name_mark, planned
 from tests.support.rows import rows_everywhere
 from tests.support.shell import runner
@@ -154,3 +156,27 @@ def test_long_listings_come_in_pages(graph: Graph, monkeypatch: pytest.MonkeyPat
     monkeypatch.setattr(graph.storage.filesystem, "call_s3", call)
     assert sorted(s.path for s in walk(graph.storage)) == whole
     assert pages > len(whole) / 3
+
+
+@pytest.mark.parametrize("place", [None, "kept/{}".format], ids=["deleted", "moved"])
+def test_an_object_is_taken_only_as_it_was_seen(
+    bucket: str, monkeypatch: pytest.MonkeyPatch, place: Callable[[str], str] | None
+) -> None:
+    """Somebody writes `new` between the look and the request that deletes it."""
+    storage, stat = Storage(bucket, s3fs_options(bucket)), Storage.stat
+    for name in ("old", "new", "gone"):
+        storage.write(f"t/{name}", b"1")
+    files = [file for file in look_again(storage, ["t/old", "t/new", "t/gone"]) if isinstance(file, Stored)]
+    storage.delete("t/gone")
+
+    def then_written(at: Storage, path: str) -> FileInfo:
+        found = stat(at, path)
+        if path == "t/new":
+            storage.write(path, b"2")
+        return found
+
+    monkeypatch.setattr(Storage, "stat", then_written)
+    (fault,) = take_unchanged(storage, files, place)
+    assert (fault.path, fault.is_changed) == ("t/new", True)
+    assert {s.path for s in walk(storage)} == ({"t/new", "kept/t/old"} if place else {"t/new"})
+    assert storage.read("t/new") == b"2"

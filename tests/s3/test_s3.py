@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from omnigraph_ops.config.settings import Settings
+from omnigraph_ops.coordination.environment import refuse_unsafe_store
 from omnigraph_ops.coordination.fence import fenced
-from omnigraph_ops.coordination.store_check import refuse_unsafe_store
 from omnigraph_ops.demo import DemoSpec, write_demo_graph
 from omnigraph_ops.errors import RecoveryPending, StorageError
 from omnigraph_ops.graph import Graph, open_graph

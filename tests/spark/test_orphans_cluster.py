@@ -16,7 +16,7 @@ from omnigraph_ops.graph.layout import new_ulid
 from omnigraph_ops.models.orphans import OrphansPlan
 from omnigraph_ops.models.runs import SubmitOutcome
 from omnigraph_ops.spark.submit import APPLICATION
-from omnigraph_ops.stages.orphans.parts import folder_of
+from omnigraph_ops.stages.orphans.candidates import folder_of
 from omnigraph_ops.stages.orphans.plan import plan_orphans
 from omnigraph_ops.storage.inventory import walk
 from tests.conftest import DemoGraph

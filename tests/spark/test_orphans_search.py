@@ -23,7 +23,7 @@ from omnigraph_ops.models.orphans import OrphansPlan
 from omnigraph_ops.spark.orphans_job import SparkSearch
 from omnigraph_ops.stages.orphans import plan as planning
 from omnigraph_ops.stages.orphans.apply import apply_orphans
-from omnigraph_ops.stages.orphans.parts import folder_of, sweep_parts
+from omnigraph_ops.stages.orphans.candidates import folder_of, sweep_parts
 from omnigraph_ops.stages.orphans.plan import plan_orphans
 from omnigraph_ops.stages.orphans.quarantine import list_quarantines, restore
 from tests.property.history import Cleanup, History, Orphans, histories

@@ -11,9 +11,9 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from omnigraph_ops import serde
+from omnigraph_ops.coordination.environment import this_machine
 from omnigraph_ops.coordination.holds import HoldKind
 from omnigraph_ops.coordination.lease import Lease, committer_lease, read_lease
-from omnigraph_ops.coordination.processes import this_machine
 from omnigraph_ops.coordination.state import HOLDS_DIR, LEASE_FILE, LEASE_PATH, RUNS_DIR
 from omnigraph_ops.graph.layout import MAINTENANCE_DIR
 from omnigraph_ops.storage.inventory import below_folder

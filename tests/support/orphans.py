@@ -18,7 +18,7 @@ from omnigraph_ops.graph.stamp import Lineage
 from omnigraph_ops.graph.state import MANIFEST_SCHEMA_3, MANIFEST_SCHEMA_6, ManifestRow, manifest_table
 from omnigraph_ops.models.orphans import OrphanKind, OrphansPlan, OrphansReport
 from omnigraph_ops.stages.orphans.apply import apply_orphans
-from omnigraph_ops.stages.orphans.parts import files_of
+from omnigraph_ops.stages.orphans.candidates import files_of
 from omnigraph_ops.stages.orphans.plan import plan_orphans
 from tests.support.writers import entry_of
 

@@ -101,9 +101,9 @@ def _lease(destination: Storage, backup_id: str) -> contextlib.AbstractContextMa
     return patient_lease(destination, place, purpose="backup")
 
 
-def list_backups(target: str, access: StoreAccess = AMBIENT) -> BackupList:
+def list_backups(target: str) -> BackupList:
     """Every backup below a destination, newest first. Reads."""
-    destination = place_of(target, access)
+    destination = place_of(target)
     return BackupList(
         destination=destination.root,
         backups=tuple(_listed(destination, backup_id) for backup_id in backup_ids(destination)),
@@ -111,16 +111,18 @@ def list_backups(target: str, access: StoreAccess = AMBIENT) -> BackupList:
 
 
 def _listed(destination: Storage, backup_id: str) -> ListedBackup:
-    where = destination.uri(backup_id)
+    listed = ListedBackup(backup_id=backup_id, backup=destination.uri(backup_id), state=BackupState.UNFINISHED)
     if not is_finished(destination, backup_id):
-        return _listed_unfinished(destination, backup_id, where)
+        start = read_start(destination, backup_id)
+        if start is None:
+            return listed
+        return replace(listed, uri=start.uri, started_at=start.started_at, age_seconds=_age(start.started_at))
     try:
         record = read_record(destination, backup_id)
     except OpsError as error:
-        return ListedBackup(backup_id=backup_id, backup=where, state=BackupState.DAMAGED, detail=str(error))
-    finished = ListedBackup(
-        backup_id=backup_id,
-        backup=where,
+        return replace(listed, state=BackupState.DAMAGED, detail=str(error))
+    finished = replace(
+        listed,
         state=BackupState.FINISHED,
         uri=record.uri,
         started_at=record.started_at,
@@ -142,14 +144,6 @@ def _verified(destination: Storage, listed: ListedBackup) -> ListedBackup:
     when = moment(int(last.verified_at * 1e6))
     detail = "" if last.sound else f"failed verification at {when}, problems: {len(last.problems):,}"
     return replace(listed, verified_at=last.verified_at, sound=last.sound, detail=detail)
-
-
-def _listed_unfinished(destination: Storage, backup_id: str, where: str) -> ListedBackup:
-    listed = ListedBackup(backup_id=backup_id, backup=where, state=BackupState.UNFINISHED)
-    start = read_start(destination, backup_id)
-    if start is None:
-        return listed
-    return replace(listed, uri=start.uri, started_at=start.started_at, age_seconds=_age(start.started_at))
 
 
 def _age(since: float) -> int:

@@ -11,7 +11,7 @@ The folder goes with the attempt. A worker that survives its attempt stops as so
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TypeVar
 
@@ -39,10 +39,11 @@ from omnigraph_ops.stages.backup.transfer import (
     Transferred,
     plan_copy,
     read_journal,
+    remove_all,
     tally,
 )
 from omnigraph_ops.stages.stage import Submit
-from omnigraph_ops.storage.inventory import OpsFault, look_again, remove_files
+from omnigraph_ops.storage.inventory import OpsFault, look_again
 from omnigraph_ops.storage.store import Storage, is_half_written
 
 T = TypeVar("T")
@@ -89,10 +90,10 @@ class SubmittedCopy:
 
     def __call__(self, transfer: Transfer, plan: CopyPlan, check: Callable[[], None]) -> Transferred:
         """Do all of the plan. As `Transfer.run`."""
-        work = tally((*plan.copy, *plan.link, *plan.unproven))
+        work = tally(plan.work)
         if not work.files or work.bytes < self.from_bytes:
             return transfer.run(plan)
-        transfer.run(replace(plan, copy=(), link=(), unproven=()))  # removes what the plan does not want
+        transfer.run(CopyPlan(keep=plan.keep, remove=plan.remove))  # removes what the plan does not want
         folder = f"{transfer.backup_id}/{ORDERS}"
         try:
             _write(transfer, plan)
@@ -127,8 +128,7 @@ def _write(transfer: Transfer, plan: CopyPlan) -> None:
 def _sweep(destination: Storage, backup_id: str) -> None:
     """Remove what workers that were lost, or were too late, had begun. Destroys half-written files."""
     begun = [stored_at(backup_id, file) for file in present_files(destination, backup_id) if is_half_written(file)]
-    for fault in remove_files(destination, begun)[:1]:
-        raise StorageError(f"cannot remove {fault.path} of a lost worker: {fault.reason}")
+    remove_all(destination, begun, "a lost worker")
 
 
 def _transferred(transfer: Transfer, plan: CopyPlan, unlinked: frozenset[str]) -> Transferred:
@@ -182,7 +182,7 @@ def copy_part(destination_root: str, order: CopyOrder, number: int, rate: int | 
     current.check(at_once=True)
     if part is None:
         raise StorageError(f"part {number} of the copy of {destination.uri(order.backup_id)} cannot be read")
-    plan = CopyPlan(copy=part.copy, link=part.link, keep=(), unproven=part.unproven, remove=())
+    plan = CopyPlan(copy=part.copy, link=part.link, unproven=part.unproven)
     if again:
         plan = _left(destination, order, plan)
     transfer = _transfer(destination, order, current, rate)
@@ -216,17 +216,12 @@ def _transfer(destination: Storage, order: CopyOrder, current: _Current, rate: i
 
 def _left(destination: Storage, order: CopyOrder, plan: CopyPlan) -> CopyPlan:
     """What of a part is still to do: a file that is there and journalled is kept. Reads."""
-    files = (*plan.copy, *plan.link, *plan.unproven)
-    names = {f.file for f in files}
+    names = {f.file for f in plan.work}
     mine = (_of(batch, names) for batch in read_journal(destination, order.backup_id))
-    found = look_again(destination, [stored_at(order.backup_id, f.file) for f in files])
-    present = {
-        f.file: item.size for f, item in zip(files, found, strict=True) if item and not isinstance(item, OpsFault)
-    }
     kept = plan_copy(
-        files,
+        plan.work,
         freeze_id=order.freeze_id,
-        present=present,
+        present=sizes_now(destination, {f.file: stored_at(order.backup_id, f.file) for f in plan.work}),
         journal=[batch for batch in mine if batch.files],
         need_checksums=order.need_checksums,
     ).keep
@@ -236,8 +231,13 @@ def _left(destination: Storage, order: CopyOrder, plan: CopyPlan) -> CopyPlan:
         link=tuple(f for f in plan.link if f.file not in done),
         keep=kept,
         unproven=tuple(f for f in plan.unproven if f.file not in done),
-        remove=(),
     )
+
+
+def sizes_now(destination: Storage, places: Mapping[str, str]) -> dict[str, int]:
+    """The sizes of those files that are at their places, where an earlier attempt may have put them. Reads."""
+    found = zip(places, look_again(destination, list(places.values())), strict=True)
+    return {file: now.size for file, now in found if now is not None and not isinstance(now, OpsFault)}
 
 
 def _of(batch: JournalledFiles, names: set[str]) -> JournalledFiles:

@@ -10,14 +10,13 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Protocol
 
 from omnigraph_ops.config.settings import Settings
 from omnigraph_ops.coordination.lease import LeaseKeeper, LeasePlace, patient_lease
 from omnigraph_ops.coordination.state import PROBE_PREFIX, RESTORE_LEASE_PATH
-from omnigraph_ops.errors import CorruptGraph, InvalidInput, StorageError
+from omnigraph_ops.errors import CorruptGraph, InvalidInput
 from omnigraph_ops.graph.graph import Graph
 from omnigraph_ops.graph.layout import MANIFEST_DIR, RESTORING_PATH, SCHEMA_STATE_FILE
 from omnigraph_ops.graph.opening import open_graph
@@ -34,14 +33,14 @@ from omnigraph_ops.outcomes.backups import (
 )
 from omnigraph_ops.parallel import in_parallel
 from omnigraph_ops.progress import SILENT, Meter, Progress
-from omnigraph_ops.stages.backup.transfer import CopyPace, tally
+from omnigraph_ops.stages.backup.transfer import CopyPace, remove_all, tally
 from omnigraph_ops.stages.backup.verify import compare_rows
 from omnigraph_ops.stages.freeze.files import checksum_of
 from omnigraph_ops.stages.freeze.roots import rename_roots
 from omnigraph_ops.stages.recovery.check import check
 from omnigraph_ops.storage.copying import Expected, copy_file, copy_within
-from omnigraph_ops.storage.inventory import below_folder, remove_files
-from omnigraph_ops.storage.location import AMBIENT, StoreAccess, refuse_as_new_place
+from omnigraph_ops.storage.inventory import below_folder
+from omnigraph_ops.storage.location import refuse_as_new_place
 from omnigraph_ops.storage.store import Storage, is_half_written
 
 _TURN = LeasePlace(path=RESTORE_LEASE_PATH, name="the restore")
@@ -53,7 +52,6 @@ def restore_backup(
     place: str,
     *,
     settings: Settings | None = None,
-    access: StoreAccess = AMBIENT,
     bytes_per_second: int | None = None,
     mover: Mover | None = None,
     progress: Progress = SILENT,
@@ -70,9 +68,9 @@ def restore_backup(
         CorruptGraph: a file of the backup is not what was backed up; the restored graph has no manifest.
     """
     began = time.time()
-    storage, backup_id = backup_of(target, access)
+    storage, backup_id = backup_of(target)
     record = read_record(storage, backup_id)
-    destination = place_of(place, access)
+    destination = place_of(place)
     if any(file.file.startswith(f"{MANIFEST_DIR}/") for file in record.files):
         refuse_as_new_place(destination.root)
     if is_inside(destination, storage.uri(backup_id)):
@@ -95,7 +93,7 @@ def restore_backup(
         _restore(mover or work, destination, record, present, keeper)
         destination.delete(RESTORING_PATH)
     moved = sum(f.records_root for f in record.files)
-    return _report(open_graph(destination.root, settings, access), record, moved, storage.uri(backup_id), began)
+    return _report(open_graph(destination.root, settings), record, moved, storage.uri(backup_id), began)
 
 
 def _refuse_incomplete(backup: Storage, record: BackupRecord) -> None:
@@ -136,20 +134,15 @@ def _claim_place(destination: Storage, record: BackupRecord) -> dict[str, int]:
     found = _present(destination, record)
     destination.write(RESTORING_PATH, record.digest.encode())
     half = [path for path in found if is_half_written(path) and not path.startswith(_TURN.path)]
-    for fault in remove_files(destination, half)[:1]:
-        raise StorageError(f"cannot remove {fault.path} of a restore that did not end: {fault.reason}")
+    remove_all(destination, half, "a restore that did not end")
     return found
 
 
-class Mover(Protocol):
-    """Restores files of a backup."""
+Mover = Callable[[Sequence[BackedFile], Mapping[str, int]], None]
+"""Restores these files, given the sizes of those that a killed restore may have got. Writes.
 
-    def __call__(self, files: Sequence[BackedFile], present: Mapping[str, int], /) -> None:
-        """Restore these files; `present` has the sizes of those that a killed restore may have got. Writes.
-
-        Raises:
-            CorruptGraph: a file of the backup is not what was backed up.
-        """
+Raises `CorruptGraph` where a file of the backup is not what was backed up.
+"""
 
 
 def _restore(

@@ -52,9 +52,9 @@ from omnigraph_ops.stages.backup.transfer import (
 )
 from omnigraph_ops.stages.backup.verify import rows_of_cut
 from omnigraph_ops.stages.freeze.files import cut_files
-from omnigraph_ops.stages.freeze.observe import refuse_lost, said_of, verify_cut
+from omnigraph_ops.stages.freeze.observe import verify_cut
 from omnigraph_ops.stages.freeze.roots import place_of_root, recorded_roots
-from omnigraph_ops.stages.freeze.take import active_freeze, extend_freeze, freeze_graph
+from omnigraph_ops.stages.freeze.take import active_freeze, extend_freeze, freeze_graph, refuse_lost, said_of
 from omnigraph_ops.storage.store import Storage
 from omnigraph_ops.watch import Stopped
 
@@ -329,8 +329,8 @@ class _Attempt:
         return frozenset(damaged)
 
     def _transfer(self, plan: CopyPlan) -> Transfer:
-        work = tally((*plan.copy, *plan.link, *plan.unproven))
-        if self.progress is not None and plan.keep:
+        work = tally(plan.work)
+        if plan.keep:
             kept = tally(plan.keep)
             self.progress(f"going on with {self._id}: {kept.files:,} files are there already")
         return Transfer(

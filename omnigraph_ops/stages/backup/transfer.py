@@ -101,15 +101,20 @@ class Earlier:
 class CopyPlan:
     """What to do with every file of a cut."""
 
-    copy: tuple[CutFile, ...]
-    link: tuple[CutFile, ...]
+    copy: tuple[CutFile, ...] = ()
+    link: tuple[CutFile, ...] = ()
     """With the checksum that the earlier backup recorded."""
-    keep: tuple[CutFile, ...]
+    keep: tuple[CutFile, ...] = ()
     """With the checksum that the journal recorded."""
-    unproven: tuple[CutFile, ...]
+    unproven: tuple[CutFile, ...] = ()
     """There, of the right size, and not in the journal: their checksum is that of the original."""
-    remove: tuple[str, ...]
+    remove: tuple[str, ...] = ()
     """What an attempt for another cut, or a killed write, left behind, and damaged files that an attempt took."""
+
+    @property
+    def work(self) -> tuple[CutFile, ...]:
+        """What there is to do: everything but to keep and to remove. Pure."""
+        return (*self.copy, *self.link, *self.unproven)
 
 
 def plan_copy(
@@ -176,6 +181,12 @@ def _takeable(earlier: Earlier | None, damaged: Collection[str]) -> dict[str, Ba
     if earlier is None:
         return {}
     return {f.file: f for f in earlier.record.files if earlier.present.get(f.file) == f.size and f.file not in damaged}
+
+
+def remove_all(storage: Storage, paths: Sequence[str], of: str) -> None:
+    """Remove files of `of`; `StorageError` names the first that cannot be removed. Destroys."""
+    for fault in remove_files(storage, paths)[:1]:
+        raise StorageError(f"cannot remove {fault.path} of {of}: {fault.reason}")
 
 
 _BATCH_FILES = 200
@@ -257,7 +268,7 @@ class Transfer:
             FileNotFoundError: a file of the cut is gone.
             StorageError: a store failed.
         """
-        self._remove(plan)
+        remove_all(self.destination, [stored_at(self.backup_id, f) for f in plan.remove], "an attempt that did not end")
         try:
             linked = self._each(self._link, plan.link)
             unlinked = {f.file for f, took in zip(plan.link, linked, strict=True) if not took}
@@ -271,11 +282,6 @@ class Transfer:
 
     def _each(self, work: Callable[[CutFile], R], files: tuple[CutFile, ...]) -> list[R]:
         return in_parallel(work, files, workers=self.workers, on_error=self.pace.stop)
-
-    def _remove(self, plan: CopyPlan) -> None:
-        paths = [stored_at(self.backup_id, file) for file in plan.remove]
-        for fault in remove_files(self.destination, paths)[:1]:
-            raise StorageError(f"cannot remove {fault.path} of an attempt that did not end: {fault.reason}")
 
     def _target(self, file: CutFile) -> tuple[Storage, str]:
         return self.destination, stored_at(self.backup_id, file.file)

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Protocol
 
 from omnigraph_ops.errors import InvalidInput, StorageError
 from omnigraph_ops.graph.graph import Graph
@@ -13,13 +12,7 @@ from omnigraph_ops.graph.layout import MANIFEST_DIR
 from omnigraph_ops.lance.gateway import live_rows
 from omnigraph_ops.models.backup import BackedFile, BackupRecord, FileProblem, RowCount, Verification, VerifyReport
 from omnigraph_ops.models.freeze import FrozenCut, PinRole
-from omnigraph_ops.outcomes.backups import (
-    backup_of,
-    present_files,
-    read_record,
-    stored_at,
-    write_verification,
-)
+from omnigraph_ops.outcomes.backups import backup_of, present_files, read_record, stored_at, write_verification
 from omnigraph_ops.parallel import in_parallel
 from omnigraph_ops.progress import SILENT, Meter, Progress
 from omnigraph_ops.stages.backup.transfer import IMMUTABLE, CopyPace, tally
@@ -112,11 +105,8 @@ class FileLook:
     """Why nobody can tell."""
 
 
-class Reader(Protocol):
-    """Reads files of one store and compares them."""
-
-    def __call__(self, storage: Storage, looks: Sequence[FileLook], where: str = "", /) -> Sequence[FileProblem]:
-        """What is wrong with these files, `where` before each reason. Reads them."""
+Reader = Callable[[Storage, Sequence[FileLook], str], Sequence[FileProblem]]
+"""Reads these files of a store and says what is wrong with them, with a text before each reason. Reads."""
 
 
 def verify_backup(
@@ -152,8 +142,8 @@ def verify_backup(
     work = tally((*record.files, *(look.file for look in shared)))
     if reader is None:
         reader = FileReader(CopyPace(bytes_per_second), Meter(progress, "verifying", work.bytes, "bytes"))
-    looks = [_kept(backup_id, f, present) for f in record.files]
-    problems = (*_extra(present, record), *reader(storage, looks))
+    looks = [FileLook(path=stored_at(backup_id, f.file), file=f, size=present.get(f.file)) for f in record.files]
+    problems = (*_extra(present, record), *reader(storage, looks, ""))
     not_recorded = write_verification(storage, backup_id, Verification(verified_at=began, problems=problems))
     in_graph, went = _in_graph(reader, graph, shared) if graph is not None else ((), 0)
     return VerifyReport(
@@ -184,7 +174,7 @@ class FileReader:
     def __init__(self, pace: CopyPace, meter: Meter) -> None:
         self._pace, self._meter = pace, meter
 
-    def __call__(self, storage: Storage, looks: Sequence[FileLook], where: str = "", /) -> list[FileProblem]:
+    def __call__(self, storage: Storage, looks: Sequence[FileLook], where: str, /) -> list[FileProblem]:
         """What is wrong with these files. Reads them."""
 
         def one(look: FileLook) -> FileProblem | None:
@@ -211,10 +201,6 @@ class FileReader:
         if look.file.checksum not in (None, checksum):
             return f"has the checksum {checksum} instead of {look.file.checksum}"
         return None
-
-
-def _kept(backup_id: str, file: BackedFile, present: Mapping[str, int]) -> FileLook:
-    return FileLook(path=stored_at(backup_id, file.file), file=file, size=present.get(file.file))
 
 
 def _extra(present: Mapping[str, int], record: BackupRecord) -> Iterable[FileProblem]:

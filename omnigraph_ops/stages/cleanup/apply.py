@@ -5,9 +5,10 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from omnigraph_ops.config.settings import Settings
+from omnigraph_ops.coordination.environment import refuse_wrong_clock
 from omnigraph_ops.coordination.fence import INTERNAL_COMPACTION
 from omnigraph_ops.coordination.freezes import refuse_frozen, sweep_ended
 from omnigraph_ops.coordination.guards import looks, refuse_lasting, refuse_pending
@@ -15,7 +16,6 @@ from omnigraph_ops.coordination.holds import GraphView, announced, look
 from omnigraph_ops.coordination.landing import shared_turn
 from omnigraph_ops.coordination.lease import LeaseKeeper, committer_turn
 from omnigraph_ops.coordination.sealed import verify
-from omnigraph_ops.coordination.store_check import refuse_wrong_clock
 from omnigraph_ops.errors import CorruptGraph, OpsError, StalePlan, StorageError, UnknownTable
 from omnigraph_ops.graph.graph import Graph
 from omnigraph_ops.graph.lance_manifest import stored_versions
@@ -138,7 +138,8 @@ def _remove_fork(graph: Graph, plan: CleanupPlan, fork: OrphanedFork) -> bool:
         judged = _judged(graph, fork)
         if judged is None:
             return False
-        _refuse_more(fork.table_key, fork_files(judged.dataset, fork, judged.others), fork.files)
+        dataset, mine, others = judged
+        _refuse_more(fork.table_key, fork_files(dataset, fork, others), fork.files)
         unit = Unit(
             name=f"fork {fork.branch} of {fork.table_key}",
             stage="forks",
@@ -154,8 +155,8 @@ def _remove_fork(graph: Graph, plan: CleanupPlan, fork: OrphanedFork) -> bool:
             # The engine knows no lease, and Lance deletes by name: somebody may have made a branch of that name anew.
             refuse_pending(graph)
             again = _judged(graph, fork)
-            same = again is not None and again.identifier == judged.identifier
-            removed = same and graph.lance.delete_branch(judged.dataset, fork.branch)
+            same = again is not None and again[1].identifier == mine.identifier
+            removed = same and graph.lance.delete_branch(dataset, fork.branch)
         except OpsError as error:
             graph.run.ended(unit, replace(fork, error=str(error)))
             raise
@@ -163,18 +164,8 @@ def _remove_fork(graph: Graph, plan: CleanupPlan, fork: OrphanedFork) -> bool:
         return removed
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Orphan:
-    """A fork that is an orphan now."""
-
-    dataset: Dataset
-    others: tuple[BranchRef, ...]
-    identifier: tuple[tuple[int, str], ...]
-    """Of this lifetime of its name."""
-
-
-def _judged(graph: Graph, fork: OrphanedFork) -> _Orphan | None:
-    """Decide again whether a fork is an orphan; None when it is not, or is kept. Reads."""
+def _judged(graph: Graph, fork: OrphanedFork) -> tuple[Dataset, BranchRef, tuple[BranchRef, ...]] | None:
+    """Decide again whether a fork is an orphan: its dataset, it, the others; None when it is not, or is kept. Reads."""
     view = look(graph)
     dataset = graph.lance.open(graph.context.location.uri(fork.table_path))
     refs = {ref.name: ref for ref in graph.lance.branches(dataset)}
@@ -182,7 +173,7 @@ def _judged(graph: Graph, fork: OrphanedFork) -> _Orphan | None:
     others = tuple(refs.values())
     if mine is None or not is_orphaned(graph, fork, view) or why_kept(graph, dataset, fork, view, others) is not None:
         return None
-    return _Orphan(dataset=dataset, others=others, identifier=mine.identifier)
+    return dataset, mine, others
 
 
 def side_by_side(settings: Settings) -> int:
@@ -309,14 +300,15 @@ def _remove_versions(
         head: what was judged; somebody without a lease may have made the table anew since, with the same numbers.
     """
     limit = graph.settings.max_deletes_per_second // side_by_side(graph.settings) or None
+    nothing = CleanupStats(table_key=unit.table_key)
     try:
         keeper.assert_held()
         graph.lance.refuse_another(head)
     except CommitConflict:
         why = f"{unit.table_key} was replaced since it was looked at; nothing was deleted; plan again"
-        return CleanupStats(table_key=unit.table_key), StalePlan(why)
+        return nothing, StalePlan(why)
     except OpsError as error:
-        return CleanupStats(table_key=unit.table_key), error
+        return nothing, error
     try:
         removed = remove_versions(head, unit.versions, deletes_per_second=limit)
         prove()
@@ -324,16 +316,9 @@ def _remove_versions(
         try:
             return cleaned(graph, unit), error
         except OpsError:
-            return CleanupStats(table_key=unit.table_key), error
-    return (
-        CleanupStats(
-            table_key=unit.table_key,
-            bytes_removed=removed.bytes_removed,
-            old_versions_removed=removed.old_versions,
-            versions=unit.versions,
-        ),
-        None,
-    )
+            return nothing, error
+    freed, gone = removed.bytes_removed, removed.old_versions
+    return replace(nothing, bytes_removed=freed, old_versions_removed=gone, versions=unit.versions), None
 
 
 def _prove_gone(graph: Graph, entry: TableEntry, doomed: tuple[int, ...]) -> None:

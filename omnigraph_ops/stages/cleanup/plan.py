@@ -6,11 +6,11 @@ import time
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
+from omnigraph_ops.coordination.environment import refuse_wrong_clock_unwritten
 from omnigraph_ops.coordination.freezes import why_frozen
 from omnigraph_ops.coordination.guards import look_again, refuse_lasting
 from omnigraph_ops.coordination.holds import GraphView, look
 from omnigraph_ops.coordination.sealed import expiry, seal
-from omnigraph_ops.coordination.store_check import refuse_wrong_clock_unwritten
 from omnigraph_ops.errors import OpsError, StorageError
 from omnigraph_ops.graph.graph import Graph, select_entries
 from omnigraph_ops.graph.layout import branch_reference, is_schema_apply_lock, now_us
@@ -58,7 +58,8 @@ def is_orphaned(graph: Graph, fork: OrphanedFork, view: GraphView) -> bool:
     """
     if not graph.format.publishes:
         return False
-    if fork.branch in {name for name, _ in view.unreadable} or _is_internal(fork.branch):
+    is_internal = fork.branch == "main" or is_schema_apply_lock(fork.branch)
+    if is_internal or fork.branch in {name for name, _ in view.unreadable}:
         return False
     if fork.table_key.startswith("_"):
         return fork.branch not in view.live_names
@@ -128,10 +129,6 @@ def _described(graph: Graph, dataset: Dataset, key: str, path: str, view: GraphV
     return found
 
 
-def _is_internal(branch: str) -> bool:
-    return branch == "main" or is_schema_apply_lock(branch)
-
-
 def plan_cleanup(graph: Graph, policy: RetentionPolicy, *, tables: Sequence[str] = ()) -> CleanupPlan:
     """What cleanup would remove under the policy, table by table. Reads.
 
@@ -165,7 +162,7 @@ def plan_cleanup(graph: Graph, policy: RetentionPolicy, *, tables: Sequence[str]
     if graph.is_alone() and not tables:
         going = {row.table_path: row.versions for row in rows}
         internal = InternalTables(graph=graph, view=view, going=going)
-        rows += tuple(internal.plan(policy, planner.planned_at_us))
+        rows += tuple(planner.table(entry, internal) for entry in internal.entries())
     return seal(
         CleanupPlan(
             uri=graph.uri,
@@ -198,41 +195,48 @@ class _Planner:
 
     def tables(self, entries: Sequence[TableEntry]) -> list[TableCleanupPlan]:
         """The plans of some tables, in their order. Reads."""
-        return in_parallel(self._table, entries, workers=self.graph.settings.concurrency)
+        return in_parallel(self.table, entries, workers=self.graph.settings.concurrency)
 
-    def _table(self, entry: TableEntry) -> TableCleanupPlan:
-        """The plan of one table; what keeps it from being read becomes its refusal. Reads."""
-        plan = TableCleanupPlan(
+    def table(self, entry: TableEntry, internal: InternalTables | None = None) -> TableCleanupPlan:
+        """The plan of one table; what keeps it from being read becomes its refusal. Reads.
+
+        Args:
+            internal: what judges it, where it is an internal one.
+        """
+        row = TableCleanupPlan(
             table_key=entry.table_key,
             table_path=entry.path,
             pinned_version=entry.version,
             lance_head_version=entry.version,
             versions=(),
+            between_pins=internal is not None,
         )
         try:
-            return self._readable(entry, plan)
+            return self._readable(entry, row, internal)
         except OpsError as error:
-            return replace(plan, refused=str(error))
+            return replace(row, refused=str(error))
 
-    def _readable(self, entry: TableEntry, plan: TableCleanupPlan) -> TableCleanupPlan:
-        head = self.graph.open_head(entry)
-        plan = replace(plan, lance_head_version=int(head.version))
-        orphaned = {f.branch for f in self.forks if f.table_path == entry.path}
-        refused = refusal(self.graph, entry, self.view, clones=self.clones, ignoring=orphaned)
+    def _readable(self, entry: TableEntry, row: TableCleanupPlan, internal: InternalTables | None) -> TableCleanupPlan:
+        graph, policy, head = self.graph, self.policy, self.graph.open_head(entry)
+        row = replace(row, lance_head_version=int(head.version))
+        orphaned = {f.branch for f in self.forks if f.table_path == entry.path} if internal is None else set[str]()
+        if internal is not None:
+            refused = internal.refusal(entry)
+        else:
+            refused = refusal(graph, entry, self.view, clones=self.clones, ignoring=orphaned)
         if refused is not None:
-            return replace(plan, refused=refused)
-        protection = protect(self.graph.lance, entry, head, self.view)
-        wanted = candidates(existing_versions(head), self.policy, self.planned_at_us)
-        versions, blocked_by = removable(
-            wanted, protection, between_pins=self.policy.between_pins, expiry=self.policy.expiry
-        )
+            return replace(row, refused=refused)
+        wanted = candidates(existing_versions(head), policy, self.planned_at_us)
+        protection = internal.protect(entry, head, wanted) if internal else protect(graph.lance, entry, head, self.view)
+        between_pins = policy.between_pins or internal is not None
+        versions, blocked_by = removable(wanted, protection, between_pins=between_pins, expiry=policy.expiry)
         files = files_to_go(entry, head, versions)
         if orphaned and versions:
             files = _with_forks(entry, files, freed_with_forks(head, versions, orphaned))
         return replace(
-            plan,
+            row,
             versions=versions,
-            between_pins=self.policy.between_pins,
+            between_pins=between_pins,
             protected=protection.versions,
             blocked_by=blocked_by,
             estimated_bytes=sum(f.size for f in files),

@@ -18,7 +18,7 @@ from omnigraph_ops.errors import CorruptGraph, OpsError
 from omnigraph_ops.graph.graph import Graph
 from omnigraph_ops.graph.layout import MANIFEST_DIR, any_version_of, chain_folder
 from omnigraph_ops.graph.stamp import newest_foreign
-from omnigraph_ops.graph.state import GraphCommit, TableEntry, by_id
+from omnigraph_ops.graph.state import BranchState, GraphCommit, TableEntry, by_id
 from omnigraph_ops.lance.gateway import Dataset, DatasetMissing, LanceGateway
 from omnigraph_ops.lance.versions import VersionFacts, branch_base_paths, existing_versions, explain_removal
 from omnigraph_ops.models.cleanup import (
@@ -59,38 +59,26 @@ class Protection:
 
 def protect(lance: LanceGateway, entry: TableEntry, head: Dataset, view: GraphView) -> Protection:
     """Everything that keeps a version of this table: head, pins, bases of merges, forks, tags, holds, plans. Reads."""
-    reasons: list[tuple[int, str]] = [(int(head.version), "Lance HEAD")]
-    reasons += branch_pins(entry, view)
+    pins = [(entry.version, "published on main")]
+    pins += [(version, f"branch {state.branch!r} reads it") for state, version in _read_by(view.branches, entry)]
+    reasons = [(int(head.version), "Lance HEAD"), *pins]
     for ref in lance.branches(head):
         if ref.parent_branch is None:
             reasons.append((ref.parent_version, f"Lance branch {ref.name!r} forks here"))
     for name, branch, version in lance.tags(head):
         if branch is None:
             reasons.append((version, f"tag {name!r}"))
-    reasons += _base_pins(entry, view)
+    for state, version in _read_by(view.bases, entry):
+        start = f"merges start from version {state.manifest_version} of {state.branch or 'main'}"
+        reasons.append((version, start))
     reasons += view.held(entry.path, None)
-    floor, reason = min(branch_pins(entry, view))
+    floor, reason = min(pins)
     return Protection(versions=_collect(reasons), floor=floor, floor_reason=reason)
 
 
-def branch_pins(entry: TableEntry, view: GraphView) -> list[tuple[int, str]]:
-    """Versions of the main chain that main and the (lazy) branches read. Pure."""
-    pins = [(entry.version, "published on main")]
-    for state in view.branches:
-        for other in state.entries:
-            if other.path == entry.path and other.branch is None:
-                pins.append((other.version, f"branch {state.branch!r} reads it"))
-    return pins
-
-
-def _base_pins(entry: TableEntry, view: GraphView) -> list[tuple[int, str]]:
-    """Versions of the main chain that the bases of merges read. Pure."""
-    return [
-        (other.version, f"merges start from version {state.manifest_version} of {state.branch or 'main'}")
-        for state in view.bases
-        for other in state.entries
-        if other.path == entry.path and other.branch is None
-    ]
+def _read_by(states: Iterable[BranchState], entry: TableEntry) -> Iterator[tuple[BranchState, int]]:
+    """Which versions of a table's main chain these states read. Pure."""
+    return ((s, e.version) for s in states for e in s.entries if e.path == entry.path and e.branch is None)
 
 
 def spelling_problem(head: Dataset, forks: Iterable[str], table_uri: str) -> str | None:
@@ -217,41 +205,9 @@ class InternalTables:
     going: Mapping[str, Collection[int]] = field(default_factory=dict)
     """Path of a table to the versions of its main chain that the same plan removes."""
 
-    def plan(self, policy: RetentionPolicy, now_us: int) -> Iterator[TableCleanupPlan]:
-        """The rows of a plan about them; what keeps one from being read becomes its refusal. Reads."""
-        for key, path in self.graph.format.internal_tables(self.graph.context):
-            entry = _entry(self.graph, key, path)
-            row = TableCleanupPlan(
-                table_key=key,
-                table_path=path,
-                pinned_version=entry.version,
-                lance_head_version=entry.version,
-                versions=(),
-                between_pins=True,
-            )
-            try:
-                yield self._planned(entry, row, policy, now_us)
-            except OpsError as error:
-                yield replace(row, refused=str(error))
-
-    def _planned(
-        self, entry: TableEntry, row: TableCleanupPlan, policy: RetentionPolicy, now_us: int
-    ) -> TableCleanupPlan:
-        refused = self.refusal(entry)
-        if refused is not None:
-            return replace(row, refused=refused)
-        head = self.graph.open_head(entry)
-        wanted = candidates(existing_versions(head), policy, now_us)
-        protection = self.protect(entry, head, wanted)
-        versions, _ = removable(wanted, protection, between_pins=True, expiry=policy.expiry)
-        files = files_to_go(entry, head, versions)
-        return replace(
-            row,
-            versions=versions,
-            protected=protection.versions,
-            estimated_bytes=sum(f.size for f in files),
-            files=files,
-        )
+    def entries(self) -> Iterator[TableEntry]:
+        """Each of them at its newest version. Reads."""
+        return (_entry(self.graph, *table) for table in self.graph.format.internal_tables(self.graph.context))
 
     def refusal(self, entry: TableEntry) -> str | None:
         """Why no version of one may be collected right now, None when it may. Reads."""

@@ -11,11 +11,11 @@ from dataclasses import dataclass, replace
 
 from tenacity import RetryError
 
+from omnigraph_ops.coordination.environment import refuse_wrong_clock
 from omnigraph_ops.coordination.freezes import refuse_any_freeze
 from omnigraph_ops.coordination.lease import LeasePlace, committer_lease, committer_turn
 from omnigraph_ops.coordination.sealed import verify
 from omnigraph_ops.coordination.state import EXPIRE_ROWS_LEASE_PATH, RESULTS_DIR, Records
-from omnigraph_ops.coordination.store_check import refuse_wrong_clock
 from omnigraph_ops.engine import EngineCli, engine_cli, require_stamp
 from omnigraph_ops.errors import InvalidInput, OpsError, PublishConflict, StorageError
 from omnigraph_ops.graph.graph import Graph

@@ -6,10 +6,10 @@ import hashlib
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
+from omnigraph_ops.coordination.environment import refuse_wrong_clock_unwritten
 from omnigraph_ops.coordination.freezes import refuse_any_freeze
 from omnigraph_ops.coordination.guards import looks
 from omnigraph_ops.coordination.sealed import expiry, seal
-from omnigraph_ops.coordination.store_check import refuse_wrong_clock_unwritten
 from omnigraph_ops.engine import EngineCli, typical_release
 from omnigraph_ops.errors import InvalidInput, OpsError, StalePlan, unknown_table
 from omnigraph_ops.graph.graph import Graph, spec_of

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import threading
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
@@ -21,11 +20,11 @@ from omnigraph_ops.graph.graph import Graph
 from omnigraph_ops.graph.lance_manifest import StoredIndex, stored_indexes
 from omnigraph_ops.graph.layout import branch_reference, chain_folder
 from omnigraph_ops.graph.references import name_marks
-from omnigraph_ops.lance.gateway import LanceFailure
+from omnigraph_ops.lance.gateway import Dataset, LanceFailure
 from omnigraph_ops.lance.versions import TrackedFile, blobs_in_bases, files_of_versions, needed_files
-from omnigraph_ops.models.freeze import CutFile, CutFileKind, CutFiles, FileRow, Freeze, FrozenCut, FrozenPin, PinRole
+from omnigraph_ops.models.freeze import CutFile, CutFileKind, Freeze, FrozenCut, FrozenPin, PinRole
 from omnigraph_ops.parallel import in_parallel
-from omnigraph_ops.progress import SILENT, Progress
+from omnigraph_ops.progress import SILENT, Meter, Progress
 from omnigraph_ops.stages.freeze.observe import lifetimes, lost_branch, stored_manifest
 from omnigraph_ops.stages.freeze.roots import below_root, has_plain_base, place_of_root, recorded_roots
 from omnigraph_ops.storage.copying import Pacing
@@ -44,17 +43,14 @@ def with_checksums(
     Raises:
         CorruptGraph: one is gone.
     """
-    done, lock = 0, threading.Lock()
+    meter = Meter(progress, "reading", len(files), "files")
 
     def one(file: CutFile) -> CutFile:
-        nonlocal done
         try:
             summed = replace(file, checksum=checksum_of(graph.storage, file.source))
         except FileNotFoundError:
             raise CorruptGraph(f"{file.source} of the cut is gone; the freeze cannot be copied") from None
-        with lock:
-            done += 1
-            progress.at("reading", done, len(files), "files")
+        meter.add(1)
         return summed
 
     return tuple(in_parallel(one, files, workers=workers))
@@ -72,25 +68,6 @@ def checksum_of(storage: Storage, path: str, pacing: Pacing | None = None) -> st
             pacing.wait_for(len(chunk))
         found.update(chunk)
     return f"sha256:{found.hexdigest()}"
-
-
-def listed(graph: Graph, freeze_id: str, files: Sequence[CutFile]) -> CutFiles:
-    """The list as a person or a script reads it. Pure."""
-    return CutFiles(
-        uri=graph.target,
-        freeze_id=freeze_id,
-        files=tuple(
-            FileRow(
-                file=f.file,
-                normalized=graph.context.location.uri(f.source),
-                size=f.size,
-                kind=f.kind,
-                records_root=f.records_root,
-                checksum=f.checksum,
-            )
-            for f in files
-        ),
-    )
 
 
 _KINDS = {
@@ -226,13 +203,10 @@ class _Dataset:
 
     def _needed(self, pin: FrozenPin, has_blobs_outside: bool) -> dict[str, int]:
         """What the rows of a version need, with sizes. Reads."""
-        dataset = self.graph.lance.open(
-            self.graph.context.location.uri(pin.path), branch=pin.branch, version=pin.version
-        )
         chain = chain_folder(pin.path, pin.branch)
         found = {
             _joined(chain if f.base is None else below_root(self.graph, f.base), f.path): f.size
-            for f in needed_files(dataset)
+            for f in needed_files(self._open(pin.branch, pin.version))
         }
         return found | dict.fromkeys(self._blobs_in_bases(pin) if has_blobs_outside else (), 1)
 
@@ -241,13 +215,17 @@ class _Dataset:
         pins = [pin for pin in self.pins if pin.branch is not None]
         if not pins:
             return
-        branches = lifetimes(self.graph, self.graph.lance.open(self.graph.context.location.uri(self.path)))
+        branches = lifetimes(self.graph, self._open(None))
         for pin in pins:
             if reason := lost_branch(pin, branches):
                 raise CorruptGraph(
                     f"{_said(pin)} is gone although it was frozen: {reason}; the freeze cannot be copied; "
                     "end it with unfreeze, and freeze again"
                 )
+
+    def _open(self, branch: str | None, version: int | None = None) -> Dataset:
+        """A version of one of its chains, the newest where none is given. Reads."""
+        return self.graph.lance.open(self.graph.context.location.uri(self.path), branch=branch, version=version)
 
     def _read(self) -> list[FrozenPin]:
         """The versions that readers of the cut open. Pure."""
@@ -285,14 +263,11 @@ class _Dataset:
 
     def _tracked(self, branch: str | None, versions: Collection[int]) -> frozenset[TrackedFile]:
         """What Lance lists for these versions; again, when a newer one was collected meanwhile. Reads."""
-        uri = self.graph.context.location.uri(self.path)
-        return _again(lambda: files_of_versions(self.graph.lance.open(uri, branch=branch), versions))
+        return _again(lambda: files_of_versions(self._open(branch), versions))
 
     def _blobs_in_bases(self, pin: FrozenPin) -> Iterator[str]:
         """Blobs of a version that are files of a registered base. Reads."""
-        uri = self.graph.context.location.uri(self.path)
-        dataset = self.graph.lance.open(uri, branch=pin.branch, version=pin.version)
-        for base, path in blobs_in_bases(dataset):
+        for base, path in blobs_in_bases(self._open(pin.branch, pin.version)):
             yield _joined(below_root(self.graph, base), path)
 
     def _indexes(self, manifests: Mapping[FrozenPin, str], raw: Mapping[str, bytes], progress: Progress) -> list[str]:

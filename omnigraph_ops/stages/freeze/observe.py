@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
+from functools import partial
 
 from tenacity import Retrying, retry_if_exception_type, retry_if_result, stop_after_attempt, wait_fixed
 
@@ -113,14 +114,6 @@ class ObservedCut:
     contract: tuple[tuple[str, bytes], ...]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Heads:
-    """What everything else follows from; two equal ones in a row are one instant."""
-
-    branches: tuple[tuple[str | None, int], ...]
-    contract: tuple[tuple[str, bytes], ...]
-
-
 def observe_cut(graph: Graph, freeze_id: str, tables: Sequence[str] = ()) -> ObservedCut:
     """The cut as it is now, with the tags that it will need. Reads.
 
@@ -160,19 +153,28 @@ def stored_manifest(graph: Graph, path: str, branch: str | None, version: int) -
 def _look(graph: Graph, freeze_id: str, tables: Sequence[str]) -> ObservedCut | None:
     """The cut, of one instant if that can be had; None while the contract changes. Reads."""
     refuse_schema_apply(graph)
-    heads = _heads(graph)
-    states = [_state_at(graph, branch, version) for branch, version in heads.branches]
+    branches, contract = _heads(graph)
+    uri = graph.context.location.uri(MANIFEST_DIR)
+    states = [graph.decode(graph.lance.open(uri, branch=b, version=version), b) for b, version in branches]
     pins = _graph_pins(graph, freeze_id, states, tables)
     dropped = None if tables else _dropped(graph, pins)
     # One that began since may have published, with the files of the root still to come. Before the heads are read
     # again: these tell of one that is done by then.
     refuse_schema_apply(graph)
     now = _heads(graph)
-    if now.contract != heads.contract:
+    if now[1] != contract:
         return None
-    # Heads that did not move since: all of this was there at one instant.
-    cut = _cut(graph, states, pins, heads, now == heads)
-    return ObservedCut(cut=replace(cut, dropped=dropped), contract=heads.contract)
+    cut = FrozenCut(
+        stamp=graph.stamp,
+        branches=tuple(FrozenBranch(branch=s.branch, manifest_version=s.manifest_version) for s in states),
+        pins=pins,
+        contract=tuple(name for name, _ in contract),
+        contract_digest=_digest_of(contract),
+        # Heads that did not move since: all of this was there at one instant.
+        one_instant=now == (branches, contract),
+        dropped=dropped,
+    )
+    return ObservedCut(cut=cut, contract=contract)
 
 
 def _dropped(graph: Graph, pins: Sequence[FrozenPin]) -> tuple[str, ...]:
@@ -187,9 +189,10 @@ def _digest_of(contract: Sequence[tuple[str, bytes]]) -> str:
     return f"sha256:{hashlib.sha256(''.join(parts).encode()).hexdigest()}"
 
 
-def _heads(graph: Graph) -> _Heads:
-    """Branches before main: what a branch reads on main's chains is then never ahead of main. Reads.
+def _heads(graph: Graph) -> tuple[tuple[tuple[str | None, int], ...], tuple[tuple[str, bytes], ...]]:
+    """The branches with their versions, and the files of the root; two equal ones in a row are one instant. Reads.
 
+    Branches before main: what a branch reads on main's chains is then never ahead of main.
     Branches on which row retention deletes are scratch that goes in any outcome: they are no part of a cut.
     """
     names = [name for name in graph.branches() if not name.startswith(EXPIRY_BRANCH_PREFIX)]
@@ -197,25 +200,7 @@ def _heads(graph: Graph) -> _Heads:
     main = int(graph.manifest().version)
     files = sorted(n for n in graph.storage.list("") if n in ROOT_FILES and not n.endswith(STAGING_SUFFIX))
     contract = tuple((name, graph.storage.read(name)) for name in files)
-    return _Heads(branches=((None, main), *versions), contract=contract)
-
-
-def _state_at(graph: Graph, branch: str | None, version: int) -> BranchState:
-    uri = graph.context.location.uri(MANIFEST_DIR)
-    return graph.decode(graph.lance.open(uri, branch=branch, version=version), branch)
-
-
-def _cut(
-    graph: Graph, states: Sequence[BranchState], pins: tuple[FrozenPin, ...], heads: _Heads, steady: bool
-) -> FrozenCut:
-    return FrozenCut(
-        stamp=graph.stamp,
-        branches=tuple(FrozenBranch(branch=s.branch, manifest_version=s.manifest_version) for s in states),
-        pins=pins,
-        contract=tuple(name for name, _ in heads.contract),
-        contract_digest=_digest_of(heads.contract),
-        one_instant=steady,
-    )
+    return ((None, main), *versions), contract
 
 
 def _graph_pins(
@@ -226,9 +211,10 @@ def _graph_pins(
         chosen |= {e.path for e in select_entries(graph, states[0], tables)}
     wanted: dict[str, set[Chain]] = {}
     keys: dict[str, str] = {}
-    bases = base_states(graph, states)
+    bases, stored = base_states(graph, states), partial(stored_manifest, graph)
     read = [e for state in states for e in state.entries if e.path in chosen]
-    merged = [e for state in bases for e in state.entries if e.path in chosen and _is_stored(graph, e)]
+    # A version that only merges read may have gone with an earlier cleanup.
+    merged = [e for s in bases for e in s.entries if e.path in chosen and stored(e.path, e.branch, e.version)]
     for entry in (*read, *merged):
         wanted.setdefault(entry.path, set()).add((entry.branch, entry.version))
         keys.setdefault(entry.path, entry.table_key)
@@ -244,11 +230,6 @@ def _graph_pins(
         *_lineage_pins(graph, freeze_id, states),
         *(pin for pins in found for pin in pins),
     )
-
-
-def _is_stored(graph: Graph, entry: TableEntry) -> bool:
-    """Whether a version that only merges read is still there: an earlier cleanup may have taken it. Reads."""
-    return stored_manifest(graph, entry.path, entry.branch, entry.version) is not None
 
 
 def _lineage_pins(graph: Graph, freeze_id: str, states: Sequence[BranchState]) -> list[FrozenPin]:
@@ -364,28 +345,6 @@ def _of_contract(graph: Graph, freeze: Freeze) -> list[CutProblem]:
     if not lost and cut.contract_digest not in {None, _digest_of(found)}:
         lost[folder] = "the copies of the schema that the freeze kept are not as they were"
     return [CutProblem(path=path, branch=None, version=0, reason=why) for path, why in lost.items()]
-
-
-def refuse_lost(graph: Graph, freeze: Freeze, consequence: str) -> None:
-    """Refuse a freeze that has lost something of its cut, a branch for instance; `CorruptGraph`. Reads.
-
-    Args:
-        consequence: what did not happen, for the message: `nothing was copied`.
-    """
-    problems = verify_cut(graph, freeze)
-    if problems:
-        raise CorruptGraph(
-            f"freeze {freeze.freeze_id} has lost something of what it keeps: {said_of(problems)}; {consequence}; "
-            "end it with unfreeze, and freeze again"
-        )
-
-
-def said_of(problems: Sequence[CutProblem]) -> str:
-    """What is gone, of many things the first. Pure."""
-    gone = problems[0]
-    where = f"branch {gone.branch} of {gone.path}" if gone.branch else gone.path
-    more = f", and {len(problems) - 1} more versions" if len(problems) > 1 else ""
-    return f"{where} version {gone.version}: {gone.reason}{more}"
 
 
 def _of_dataset(graph: Graph, pins: list[FrozenPin]) -> list[CutProblem]:

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Annotated
 
 from omnigraph_ops.models.freeze import (
     DEFAULT_TTL_SECONDS,
+    CutFile,
     CutFiles,
+    FileRow,
     Freeze,
     HoldList,
     HoldState,
@@ -65,26 +68,22 @@ class FreezeStage(RunStage[FreezeRequest, Freeze]):
         )
 
     def view(self, value: Freeze) -> View:
-        return freeze_view(value)
-
-
-def freeze_view(freeze: Freeze) -> View:
-    """What was frozen, by which cut, and how to go on. Pure."""
-    cut = freeze.cut
-    what = ", ".join(freeze.tables) if freeze.tables else f"{len(cut.datasets)} datasets"
-    facts = [("id", freeze.freeze_id)]
-    if not cut.one_instant and cut.branches:
-        busy = "each branch is exact, but writers were too busy to see all of them at one instant"
-        facts.append(("Branches", busy))
-    facts.append(
-        ("Tagged", f"{len(cut.pins)} versions; `omnigraph-ops files {freeze.uri} --freeze {freeze.freeze_id}`")
-    )
-    branches = tuple((b.branch or "main", str(b.manifest_version)) for b in cut.branches)
-    return View(
-        title=f"freeze {freeze.uri} — {what} until {_at(freeze.expires_at)}",
-        facts=tuple(facts),
-        sections=filled([Section(title="Branches", header=("Branch", "Graph version"), rows=branches)]),
-    )
+        """What was frozen, by which cut, and how to go on. Pure."""
+        cut = value.cut
+        what = ", ".join(value.tables) if value.tables else f"{len(cut.datasets)} datasets"
+        facts = [("id", value.freeze_id)]
+        if not cut.one_instant and cut.branches:
+            busy = "each branch is exact, but writers were too busy to see all of them at one instant"
+            facts.append(("Branches", busy))
+        facts.append(
+            ("Tagged", f"{len(cut.pins)} versions; `omnigraph-ops files {value.uri} --freeze {value.freeze_id}`")
+        )
+        branches = tuple((b.branch or "main", str(b.manifest_version)) for b in cut.branches)
+        return View(
+            title=f"freeze {value.uri} — {what} until {_at(value.expires_at)}",
+            facts=tuple(facts),
+            sections=filled([Section(title="Branches", header=("Branch", "Graph version"), rows=branches)]),
+        )
 
 
 def unfreeze_view(report: UnfreezeReport) -> View:
@@ -130,6 +129,25 @@ def _cells(hold: ListedHold) -> tuple[str, ...]:
         age(hold.age_seconds or 0),
         _at(hold.expires_at or 0),
         hold.reason,
+    )
+
+
+def file_list(graph: Graph, freeze_id: str, files: Sequence[CutFile]) -> CutFiles:
+    """The list as a person or a script reads it. Pure."""
+    return CutFiles(
+        uri=graph.target,
+        freeze_id=freeze_id,
+        files=tuple(
+            FileRow(
+                file=f.file,
+                normalized=graph.context.location.uri(f.source),
+                size=f.size,
+                kind=f.kind,
+                records_root=f.records_root,
+                checksum=f.checksum,
+            )
+            for f in files
+        ),
     )
 
 

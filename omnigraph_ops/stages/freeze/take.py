@@ -122,6 +122,28 @@ def active_freeze(graph: Graph, freeze_id: str) -> Freeze:
     return _freeze_of(graph, *_active(graph, freeze_id))
 
 
+def refuse_lost(graph: Graph, freeze: Freeze, consequence: str) -> None:
+    """Refuse a freeze that has lost something of its cut, a branch for instance; `CorruptGraph`. Reads.
+
+    Args:
+        consequence: what did not happen, for the message: `nothing was copied`.
+    """
+    problems = verify_cut(graph, freeze)
+    if problems:
+        raise CorruptGraph(
+            f"freeze {freeze.freeze_id} has lost something of what it keeps: {said_of(problems)}; {consequence}; "
+            "end it with unfreeze, and freeze again"
+        )
+
+
+def said_of(problems: Sequence[CutProblem]) -> str:
+    """What is gone, of many things the first. Pure."""
+    gone = problems[0]
+    where = f"branch {gone.branch} of {gone.path}" if gone.branch else gone.path
+    more = f", and {len(problems) - 1} more versions" if len(problems) > 1 else ""
+    return f"{where} version {gone.version}: {gone.reason}{more}"
+
+
 def _active(graph: Graph, freeze_id: str) -> tuple[Hold, FrozenCut]:
     hold, cut = _taken(graph, freeze_id)
     if not is_active(hold):

@@ -7,19 +7,20 @@ import itertools
 import time
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 
 from omnigraph_ops.coordination import sealed
+from omnigraph_ops.coordination.environment import refuse_wrong_clock
 from omnigraph_ops.coordination.freezes import refuse_any_freeze, sweep_ended
 from omnigraph_ops.coordination.guards import refuse_lasting
 from omnigraph_ops.coordination.holds import look
 from omnigraph_ops.coordination.lease import LeaseKeeper, committer_turn
-from omnigraph_ops.coordination.store_check import refuse_wrong_clock
 from omnigraph_ops.graph.graph import Graph
 from omnigraph_ops.models.cleanup import PlannedFile
 from omnigraph_ops.models.orphans import OrphanFile, OrphanKind, OrphansPlan, OrphansReport, SparedFile
 from omnigraph_ops.models.runs import FilesDone, Unit
 from omnigraph_ops.progress import SILENT, Progress
-from omnigraph_ops.stages.orphans.parts import check_parts, files_of
+from omnigraph_ops.stages.orphans.candidates import check_parts, files_of
 from omnigraph_ops.stages.orphans.plan import dropped_to_keep
 from omnigraph_ops.stages.orphans.quarantine import begin, discard_if_empty, place_of
 from omnigraph_ops.stages.orphans.survey import Standing, Survey, check_age, survey
@@ -31,6 +32,7 @@ from omnigraph_ops.storage.inventory import (
     move_files,
     remove_files,
     remove_folder,
+    take_unchanged,
 )
 from omnigraph_ops.storage.store import BULK
 from omnigraph_ops.watch import Stopped
@@ -200,11 +202,10 @@ class _Run:
         unit = self._unit(good)
         self.graph.run.begins(unit)
         self.keeper.assert_held()
-        # An engine may have made a dead branch anew since, with files of the same names: the less time the better.
-        named_again = [f for f in good if f.kind in _MADE_ANEW]
-        good = [f for f in good if f.kind not in _MADE_ANEW] + list(self._unchanged(named_again))
-        faults = {f.path: f.reason for f in self._effect([f.path for f in good])}
-        self.failed += [SparedFile(path=path, reason=reason) for path, reason in faults.items()]
+        faults = {fault.path: fault for fault in self._effect(good)}
+        for fault in faults.values():
+            stays = SparedFile(path=fault.path, reason=fault.reason)
+            (self.spared if fault.is_changed else self.failed).append(stays)
         done = [f for f in good if f.path not in faults]
         self.files_removed += len(done)
         if self.graph.storage.is_local:
@@ -225,10 +226,15 @@ class _Run:
             quarantine_id=self.quarantine_id or "",
         )
 
-    def _effect(self, paths: Sequence[str]) -> tuple[OpsFault, ...]:
-        if self.quarantine_id is None:
-            return remove_files(self.graph.storage, paths)
-        return move_files(self.graph.storage, [(path, place_of(self.quarantine_id, path)) for path in paths])
+    def _effect(self, files: Sequence[OrphanFile]) -> tuple[OpsFault, ...]:
+        storage, place = self.graph.storage, None
+        if self.quarantine_id is not None:
+            place = partial(place_of, self.quarantine_id)
+        # An engine may make a dead branch anew right now, with files of the same names.
+        again = [Stored(path=f.path, size=f.size, modified_at=f.modified_at) for f in files if f.kind in _MADE_ANEW]
+        paths = [f.path for f in files if f.kind not in _MADE_ANEW]
+        faults = remove_files(storage, paths) if place is None else move_files(storage, [(p, place(p)) for p in paths])
+        return faults + take_unchanged(storage, again, place)
 
     def _still_orphans(self, batch: Sequence[OrphanFile]) -> Iterator[OrphanFile]:
         """Those of a batch that are what the plan saw and that nothing needs. Reads."""

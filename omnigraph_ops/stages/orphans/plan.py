@@ -10,7 +10,7 @@ from functools import partial
 from pathlib import Path
 
 from omnigraph_ops.coordination import sealed
-from omnigraph_ops.coordination.store_check import refuse_wrong_clock_unwritten
+from omnigraph_ops.coordination.environment import refuse_wrong_clock_unwritten
 from omnigraph_ops.errors import InvalidInput, OpsError
 from omnigraph_ops.graph.graph import Graph
 from omnigraph_ops.graph.lance_manifest import stored_versions
@@ -20,9 +20,8 @@ from omnigraph_ops.lance.gateway import lance_errors
 from omnigraph_ops.models.orphans import FilesInParts, OrphanGroup, OrphanKind, OrphansPlan
 from omnigraph_ops.parallel import in_parallel
 from omnigraph_ops.progress import SILENT, Progress
+from omnigraph_ops.stages.orphans.candidates import Folders, Group, Sorted, Totals, described
 from omnigraph_ops.stages.orphans.inventory_file import Inventory
-from omnigraph_ops.stages.orphans.parts import described
-from omnigraph_ops.stages.orphans.sorting import Folders, Group, Sorted, Totals
 from omnigraph_ops.stages.orphans.survey import Survey, check_age, reasons_to_keep, survey
 from omnigraph_ops.storage.inventory import Stored
 
@@ -123,16 +122,16 @@ def plan_orphans(
 def search_here(graph: Graph, inventory: Inventory | None, cutoff: float, progress: Progress) -> Searched:
     """Search in this process. As `Search`."""
     look = survey(graph, cutoff=cutoff)
-    seen, folders, totals = Sorted(judge=look.judge, cutoff=look.cutoff), Folders(judge=look.judge), Totals()
+    seen, folders, totals = Sorted(), Folders(judge=look.judge), Totals()
     items = graph.stored() if inventory is None else inventory.rows()
     what = "files and folders, all of them" if inventory is None else "files of this graph in the inventory"
     for item in _counted(items, what, progress):
         folders.add(item)
         if not item.is_folder:
-            seen.add(item)
+            seen.add(item, look.judge, look.cutoff)
     if inventory is not None:
         progress("looking up the candidates of the inventory file")
-        seen.verify(graph.storage)
+        seen.verify(graph.storage, look.cutoff)
     totals.add(seen.candidates)
     return Searched(
         look=look,

@@ -10,10 +10,10 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 
+from omnigraph_ops.coordination.environment import refuse_wrong_clock
 from omnigraph_ops.coordination.guards import refuse_lasting
 from omnigraph_ops.coordination.lease import LeaseKeeper, committer_turn
 from omnigraph_ops.coordination.state import QUARANTINE_DIR, Records, refuse
-from omnigraph_ops.coordination.store_check import refuse_wrong_clock
 from omnigraph_ops.errors import InvalidInput, OpsError, StalePlan
 from omnigraph_ops.graph.graph import Graph
 from omnigraph_ops.graph.layout import any_version_of, is_plain, is_ulid, made_at_us, new_ulid, now_us
@@ -29,7 +29,7 @@ from omnigraph_ops.models.orphans import (
 )
 from omnigraph_ops.models.runs import FilesDone, Unit
 from omnigraph_ops.progress import SILENT, Progress
-from omnigraph_ops.stages.orphans.parts import copy_parts, files_in_parts
+from omnigraph_ops.stages.orphans.candidates import copy_parts, files_in_parts
 from omnigraph_ops.storage.inventory import (
     Stored,
     below_folder,

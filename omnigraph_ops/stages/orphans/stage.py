@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -91,7 +90,7 @@ class Orphans(PlannedStage[OrphansRequest, OrphansPlan, OrphansReport]):
     def plan_on_spark(self, graph: Graph, request: OrphansRequest, tell: Progress, submit: Submit) -> OrphansPlan:
         """The same; from the threshold on by the job `orphans`, the files of the plan in parts. Writes them."""
         from omnigraph_ops.graph.layout import new_ulid
-        from omnigraph_ops.stages.orphans.parts import folder_of
+        from omnigraph_ops.stages.orphans.candidates import folder_of
         from omnigraph_ops.stages.orphans.plan import known_files
 
         least = graph.settings.spark_from(self.name) or 0
@@ -240,15 +239,12 @@ def _places(plan: OrphansPlan) -> tuple[tuple[str, ...], ...]:
     """What goes, by place and kind, largest first. Pure."""
     if plan.parts is not None:
         return tuple((p.path, p.kind.value, counted(p.files), human_bytes(p.bytes)) for p in plan.parts.places)
-    files: Counter[tuple[str, str]] = Counter()
-    sizes: Counter[tuple[str, str]] = Counter()
+    sizes: dict[tuple[str, str], list[int]] = {}
     going = [g.path for g in plan.groups if g.kept is None]
     for file in plan.files:
-        key = (_place(file, going), str(file.kind))
-        files[key] += 1
-        sizes[key] += file.size
-    ordered = sorted(files, key=lambda key: (-sizes[key], key))
-    return tuple((*key, counted(files[key]), human_bytes(sizes[key])) for key in ordered)
+        sizes.setdefault((_place(file, going), str(file.kind)), []).append(file.size)
+    ordered = sorted(sizes.items(), key=lambda place: (-sum(place[1]), place[0]))
+    return tuple((*key, counted(len(of)), human_bytes(sum(of))) for key, of in ordered)
 
 
 def _place(file: OrphanFile, groups: Sequence[str]) -> str:

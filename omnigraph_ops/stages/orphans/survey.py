@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Collection, Iterable, Iterator
 from dataclasses import dataclass
 from enum import StrEnum
@@ -199,18 +200,6 @@ def _needed(reason: str, group: str | None = None) -> Verdict:
     return Verdict(standing=Standing.NEEDED, reason=reason, group=group)
 
 
-_NEVER = float("inf")
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _GraphVersion:
-    """A version of the graph manifest that must stay readable, and why."""
-
-    branch: str | None
-    version: int
-    reason: str
-
-
 def reasons_to_keep(graph: Graph, view: GraphView, datasets: Collection[str], cutoff: float) -> dict[str, str]:
     """Dataset path to why it must stay although no live branch has it; only for those that must. Reads.
 
@@ -223,34 +212,34 @@ def reasons_to_keep(graph: Graph, view: GraphView, datasets: Collection[str], cu
             reasons[path] = "it has a Lance tag"
     if not set(datasets) - set(reasons):
         return reasons
-    for retained in _retained_versions(graph, view, cutoff):
+    uri = graph.context.location.uri(MANIFEST_DIR)
+    for branch, version, label in _retained_versions(graph, view, cutoff):
         try:
-            manifest = graph.lance.open(
-                graph.context.location.uri(MANIFEST_DIR), branch=retained.branch, version=retained.version
-            )
-            paths = {e.path for e in graph.decode(manifest, retained.branch).entries}
+            manifest = graph.lance.open(uri, branch=branch, version=version)
+            paths = {e.path for e in graph.decode(manifest, branch).entries}
         except OpsError as error:
-            why = f"{retained.reason} cannot be read, so what it refers to is unknown: {error}"
+            why = f"{label} cannot be read, so what it refers to is unknown: {error}"
             return {path: reasons.get(path, why) for path in datasets}
         for path in paths & set(datasets):
-            reasons.setdefault(path, f"{retained.reason} reads it")
+            reasons.setdefault(path, f"{label} reads it")
         if not set(datasets) - set(reasons):
             break
     return reasons
 
 
-def _retained_versions(graph: Graph, view: GraphView, cutoff: float) -> Iterator[_GraphVersion]:
+def _retained_versions(graph: Graph, view: GraphView, cutoff: float) -> Iterator[tuple[str | None, int, str]]:
+    """Branch and number of every graph version that must stay readable, and what to call it. Reads."""
     for hold in view.holds:
         for held in hold.versions:
             if held.table_path == MANIFEST_DIR:
-                yield _GraphVersion(branch=held.branch, version=held.version, reason=hold.label())
+                yield held.branch, held.version, hold.label()
     for name, branch, version in graph.lance.tags(graph.manifest()):
-        yield _GraphVersion(branch=branch, version=version, reason=f"graph version {version}, tag {name!r},")
+        yield branch, version, f"graph version {version}, tag {name!r},"
     for chain in (None, *(ref.name for ref in graph.lance_branches())):
         yield from _recent(graph, chain, cutoff)
 
 
-def _recent(graph: Graph, branch: str | None, cutoff: float) -> Iterator[_GraphVersion]:
+def _recent(graph: Graph, branch: str | None, cutoff: float) -> Iterator[tuple[str | None, int, str]]:
     """Versions of one chain that were current at or after `cutoff`, newest first. Reads.
 
     A version was superseded when the manifest file of the next one was written.
@@ -260,13 +249,13 @@ def _recent(graph: Graph, branch: str | None, cutoff: float) -> Iterator[_GraphV
         version = version_of_manifest_file(file.path.rpartition("/")[2])
         if version is not None:
             stored[version] = file.modified_at
-    superseded_at = _NEVER
+    superseded_at = math.inf
     for version in sorted(stored, reverse=True):
         recent, superseded_at = superseded_at >= cutoff, stored[version]
         if not recent:
             continue
         where = f" of branch {branch!r}" if branch else ""
-        yield _GraphVersion(branch=branch, version=version, reason=f"retained graph version {version}{where}")
+        yield branch, version, f"retained graph version {version}{where}"
 
 
 SHORTEST_AGE_SECONDS = 3600

@@ -16,10 +16,10 @@ from omnigraph_ops.graph.sidecars import list_sidecars
 from omnigraph_ops.graph.state import TableEntry
 from omnigraph_ops.models.health import BranchFinding, CheckReport, CheckStatus, DriftFinding, SidecarFinding
 from omnigraph_ops.parallel import in_parallel
-from omnigraph_ops.stages.recovery.half_made import commit_graph_findings
 from omnigraph_ops.stages.recovery.unhealed import (
     branch_advice,
     branch_findings,
+    commit_graph_findings,
     expiry_advice,
     internal_damage,
     mismatch_advice,
@@ -58,46 +58,39 @@ class _Look:
         """What there is now. Reads."""
         files = list_sidecars(graph.storage, graph.format.sidecar_version)
         sidecars = tuple(judged_sidecar(graph, file, beside=files).finding for file in files)
+        covered = _covered(sidecars)
         return cls(
             sidecars=sidecars,
             staged=staging_files(graph.storage),
             locked=graph.is_locked(),
-            drift=_drift(graph, covered=_covered(sidecars)),
-            on_branches=_on_branches(graph, covered=_covered_on_branches(sidecars)),
+            drift=_drift(graph, covered),
+            on_branches=_on_branches(graph, covered),
             mismatch=schema_mismatch(graph),
             damaged=internal_damage(graph, audited=bool(files)),
         )
 
     def lasting(self, later: _Look) -> _Look:
         """What a later look has of this. Pure."""
-        known, drifted = {s.path for s in self.sidecars}, {d.table_key for d in self.drift}
+        known, drifted = {s.path for s in self.sidecars}, {(None, d.table_key) for d in self.drift}
         sidecars = tuple(s for s in later.sidecars if s.path in known)
         # What only the sidecar of a writer at work covers is that writer's.
         passing = _covered(later.sidecars) - _covered(sidecars)
-        passing_on_branches = _covered_on_branches(later.sidecars) - _covered_on_branches(sidecars)
         return _Look(
             sidecars=sidecars,
             staged=later.staged,
             locked=later.locked,
-            drift=tuple(d for d in later.drift if d.table_key in drifted - passing),
+            drift=tuple(d for d in later.drift if (None, d.table_key) in drifted - passing),
             on_branches=tuple(
-                f
-                for f in later.on_branches
-                if f in self.on_branches and (f.branch, f.table_key) not in passing_on_branches
+                f for f in later.on_branches if f in self.on_branches and (f.branch, f.table_key) not in passing
             ),
             mismatch=tuple(key for key in later.mismatch if key in self.mismatch),
             damaged=later.damaged,
         )
 
 
-def _covered_on_branches(sidecars: Iterable[SidecarFinding]) -> set[tuple[str, str]]:
-    """Branches and tables whose newest version a sidecar explains. Pure."""
-    return {(s.branch, key) for s in sidecars if s.branch is not None for key in s.table_keys}
-
-
-def _covered(sidecars: Iterable[SidecarFinding]) -> set[str]:
-    """Tables of main whose newest version a sidecar explains. Pure."""
-    return {key for sidecar in sidecars if sidecar.branch is None for key in sidecar.table_keys}
+def _covered(sidecars: Iterable[SidecarFinding]) -> set[tuple[str | None, str]]:
+    """Branches, None for main, and tables whose newest version a sidecar explains. Pure."""
+    return {(sidecar.branch, key) for sidecar in sidecars for key in sidecar.table_keys}
 
 
 def check(graph: Graph) -> CheckReport:
@@ -152,7 +145,7 @@ def _report(graph: Graph, found: _Look) -> CheckReport:
     )
 
 
-def _drift(graph: Graph, covered: set[str]) -> tuple[DriftFinding, ...]:
+def _drift(graph: Graph, covered: set[tuple[str | None, str]]) -> tuple[DriftFinding, ...]:
     def one(entry: TableEntry) -> DriftFinding | None:
         problem = None
         try:
@@ -163,7 +156,7 @@ def _drift(graph: Graph, covered: set[str]) -> tuple[DriftFinding, ...]:
             head, problem = 0, str(error)
         if head == entry.version:
             return None
-        alone = entry.table_key not in covered
+        alone = (None, entry.table_key) not in covered
         return DriftFinding(
             table_key=entry.table_key,
             manifest_version=entry.version,
@@ -180,7 +173,7 @@ def _drift(graph: Graph, covered: set[str]) -> tuple[DriftFinding, ...]:
     return tuple(finding for finding in found if finding is not None)
 
 
-def _on_branches(graph: Graph, covered: set[tuple[str, str]]) -> tuple[BranchFinding, ...]:
+def _on_branches(graph: Graph, covered: set[tuple[str | None, str]]) -> tuple[BranchFinding, ...]:
     def judged(finding: BranchFinding) -> BranchFinding:
         is_ahead = finding.lance_head_version is not None
         table = recoverable(graph, finding.branch, finding.table_key) if is_ahead else None

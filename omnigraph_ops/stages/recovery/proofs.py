@@ -43,7 +43,7 @@ from omnigraph_ops.graph.publish import Published
 from omnigraph_ops.graph.sidecars import AuditOutcome, ExactWrite, Sidecar, SidecarFile, SidecarPin, list_sidecars
 from omnigraph_ops.graph.state import BranchState, GraphCommit, TableEntry
 from omnigraph_ops.lance.evidence import fragment_prints, unreadable
-from omnigraph_ops.stages.recovery.put_back import Overlaid
+from omnigraph_ops.stages.recovery.unpublished import Overlaid
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -111,12 +111,20 @@ class _SeenWrite:
     visible: Mapping[str, GraphCommit]
     """Its commits, by id."""
 
+    @property
+    def is_published(self) -> bool:
+        return self.write.lineage.graph_commit_id in self.visible
+
+    @property
+    def is_rolled_back(self) -> bool:
+        return self.write.rollback_graph_commit_id in self.visible
+
 
 def _taken_back(seen: _SeenWrite) -> TakenBack | None:
     """What a write that its sidecar calls unconfirmed published, if only restores lie on top of it. Reads."""
     graph, sidecar, write = seen.graph, seen.sidecar, seen.write
-    commit, is_rolled_back = seen.visible.get(write.lineage.graph_commit_id), _is_rolled_back(seen)
-    if commit is None or not write.is_unconfirmed or not sidecar.tables or is_rolled_back:
+    commit = seen.visible.get(write.lineage.graph_commit_id)
+    if commit is None or not write.is_unconfirmed or not sidecar.tables or seen.is_rolled_back:
         return None  # with its rollback published, too, which of the two counts is for a person
     branch, uri = sidecar.branch, graph.context.location.uri(MANIFEST_DIR)
     then = graph.decode(graph.lance.open(uri, branch=branch, version=commit.manifest_version), branch)
@@ -134,10 +142,6 @@ def _taken_back(seen: _SeenWrite) -> TakenBack | None:
         restored += [table] if table.is_ahead else []
     published = Published(manifest_version=commit.manifest_version, commit_id=commit.commit_id)
     return TakenBack(published=published, outcomes=tuple(outcomes), tables=tuple(restored))
-
-
-def _is_rolled_back(seen: _SeenWrite) -> bool:
-    return seen.write.rollback_graph_commit_id in seen.visible
 
 
 def _past(state: BranchState, pin: SidecarPin) -> TableEntry | None:
@@ -182,7 +186,7 @@ def _is_put_back(record: VersionRecord) -> bool:
 
 def _refused(seen: _SeenWrite) -> Unpublishable | None:
     """What a write committed that every open refuses, if only that lies on what is published. Reads."""
-    why = None if seen.write.lineage.graph_commit_id in seen.visible else _why_refused(seen)
+    why = None if seen.is_published else _why_refused(seen)
     if why is None:
         return None
     tables = list[Overlaid]()
@@ -196,7 +200,7 @@ def _refused(seen: _SeenWrite) -> Unpublishable | None:
 
 def _why_refused(seen: _SeenWrite) -> str | None:
     """Why every open refuses a write that is not published, to begin a sentence; None where one settles it. Pure."""
-    if _is_rolled_back(seen):
+    if seen.is_rolled_back:
         # With these an open completes the rollback.
         is_noted = seen.write.rollback_audit_outcomes is not None
         return None if is_noted else "another process of the engine rolled it back, and its writer went on"
@@ -234,7 +238,7 @@ def _swept_away(seen: _SeenWrite) -> Unpublishable | None:
     """A write to Lance branches from which nothing is published, and of which one is gone. Reads."""
     graph, write = seen.graph, seen.write
     was_there = write.rollback_audit_outcomes is not None or not write.is_unconfirmed
-    if not was_there or _is_rolled_back(seen) or write.lineage.graph_commit_id in seen.visible:
+    if not was_there or seen.is_rolled_back or seen.is_published:
         return None
     is_gone = False
     for pin in seen.sidecar.tables:
@@ -251,7 +255,7 @@ def _swept_away(seen: _SeenWrite) -> Unpublishable | None:
 
 def _not_forked(seen: _SeenWrite) -> Unpublishable | None:
     """A write that was stopped before it made anew the Lance branches that an older write left. Reads."""
-    if not seen.write.is_unconfirmed or _is_rolled_back(seen) or seen.write.lineage.graph_commit_id in seen.visible:
+    if not seen.write.is_unconfirmed or seen.is_rolled_back or seen.is_published:
         return None
     tables, is_left = list[Overlaid](), False
     for pin in seen.sidecar.tables:

@@ -9,13 +9,13 @@ from collections.abc import Iterator
 from functools import partial
 
 from omnigraph_ops.coordination import guards
+from omnigraph_ops.coordination.environment import clock_problem
 from omnigraph_ops.coordination.fence import drop_stale_fence
 from omnigraph_ops.coordination.freezes import refuse_frozen, sweep_ended_here
 from omnigraph_ops.coordination.holds import active_holds, sweep_holds, sweep_removals
 from omnigraph_ops.coordination.lease import LeaseKeeper, committer_turn
 from omnigraph_ops.coordination.rewrites import sweep_rewrites
 from omnigraph_ops.coordination.state import CLONES_DIR, HOLDS_DIR, OPERATIONS_DIR, REMOVALS_DIR, REWRITES_DIR
-from omnigraph_ops.coordination.store_check import clock_problem
 from omnigraph_ops.errors import CorruptGraph, GraphError, LeaseHeld, OperatorNeeded, OpsError, StalePlan
 from omnigraph_ops.graph.graph import Graph
 from omnigraph_ops.graph.layout import MAINTENANCE_DIR, RECOVERY_DIR, new_ulid, now_us
@@ -38,10 +38,9 @@ from omnigraph_ops.models.health import FAILED, RecoverReport, RecoveryOutcome, 
 from omnigraph_ops.models.runs import Unit
 from omnigraph_ops.outcomes.runs import settle
 from omnigraph_ops.stages.recovery.check import check
-from omnigraph_ops.stages.recovery.half_made import drop_half_made
 from omnigraph_ops.stages.recovery.proofs import Unpublishable
-from omnigraph_ops.stages.recovery.put_back import put_back
-from omnigraph_ops.stages.recovery.unpublished import publish_leftovers, roll_back
+from omnigraph_ops.stages.recovery.unhealed import drop_half_made
+from omnigraph_ops.stages.recovery.unpublished import publish_leftovers, put_back, roll_back
 from omnigraph_ops.stages.recovery.verdict import Judgement, judged_sidecar
 from omnigraph_ops.storage.inventory import folders_in
 from omnigraph_ops.watch import Stopped
@@ -210,8 +209,11 @@ def _recover_one(
 
 def _why_left(graph: Graph, file: SidecarFile, judgement: Judgement, grace: float) -> RecoveryOutcome | None:
     """What is said of a sidecar that stays as it is for now; None where it may be settled. Reads."""
-    if (engines := _left_to_engine(graph, judgement.finding)) is not None:
-        return _left(judgement.finding, "left_to_engine", engines)
+    if not judgement.finding.recoverable:
+        return _left(judgement.finding, "left_to_engine", judgement.finding.detail)
+    if staged := ", ".join(staging_files(graph.storage)):
+        why = f"a schema apply is in flight or crashed ({staged}); an open by the engine settles it first"
+        return _left(judgement.finding, "left_to_engine", why)
     if (young := _too_young(graph, file, judgement, grace)) is not None:
         return _left(judgement.finding, "deferred", young)
     return None
@@ -222,16 +224,6 @@ def withdraw_expiry(graph: Graph, branch: str) -> None:
     for file in list_sidecars(graph.storage, graph.format.sidecar_version):
         if file.sidecar is not None and file.sidecar.branch == branch and file.sidecar.is_of_row_expiry:
             graph.storage.delete(file.path)
-
-
-def _left_to_engine(graph: Graph, finding: SidecarFinding) -> str | None:
-    """Why only the engine (or a person) may go on with a sidecar, None when we may. Reads."""
-    if not finding.recoverable:
-        return finding.detail
-    staged = staging_files(graph.storage)
-    if staged:
-        return f"a schema apply is in flight or crashed ({', '.join(staged)}); an open by the engine settles it first"
-    return None
 
 
 def _rewritten_at(graph: Graph, file: SidecarFile, judgement: Judgement) -> float:

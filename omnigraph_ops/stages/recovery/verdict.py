@@ -39,8 +39,8 @@ class SidecarVerdict:
     """The class of a sidecar, whether `recover` may finish it, and a sentence for a person."""
 
     classification: SidecarClass
-    recoverable: bool
     detail: str
+    recoverable: bool = False
     refused_by_engine: bool = False
 
 
@@ -68,7 +68,6 @@ def classify(
     if not branch_exists:
         return SidecarVerdict(
             classification=SidecarClass.ORPHANED_BRANCH,
-            recoverable=False,
             detail=f"its branch {sidecar.branch!r} is gone; an open by the engine discards it",
         )
     lost = [p for p in pins if p.lance_head_version is None or p.pinned_version is None]
@@ -102,7 +101,6 @@ def _classify_loose(sidecar: Sidecar, pins: tuple[PinState, ...]) -> SidecarVerd
         return SidecarVerdict(classification=SidecarClass.ROLL_BACK, recoverable=ours, detail=_who(detail, ours))
     return SidecarVerdict(
         classification=SidecarClass.ROLL_BACK,
-        recoverable=False,
         detail="a table moved in a way it did not announce; the engine would restore the published content",
     )
 
@@ -112,7 +110,6 @@ def _roll_forward(ours: bool, proven: bool) -> SidecarVerdict:
         # The engine adopts any HEAD here; we publish only what is proven to change no row.
         return SidecarVerdict(
             classification=SidecarClass.ROLL_FORWARD,
-            recoverable=False,
             detail="another writer's rows are among its commits; an open by the engine would publish them too",
         )
     detail = _who("its commits are complete; they are published as they are", ours)
@@ -136,7 +133,6 @@ def _proven(proof: Proof) -> SidecarVerdict:
 def _engine_decides(sidecar: Sidecar) -> SidecarVerdict:
     return SidecarVerdict(
         classification=SidecarClass.NEEDS_REVIEW,
-        recoverable=False,
         detail=f"a {sidecar.writer_kind} of the engine; its outcome is decided when omnigraph opens the graph",
     )
 
@@ -147,9 +143,7 @@ def _who(detail: str, ours: bool) -> str:
 
 def _review(detail: str) -> SidecarVerdict:
     """The verdict about what an open by the engine would not settle. Pure."""
-    return SidecarVerdict(
-        classification=SidecarClass.NEEDS_REVIEW, recoverable=False, detail=detail, refused_by_engine=True
-    )
+    return SidecarVerdict(classification=SidecarClass.NEEDS_REVIEW, detail=detail, refused_by_engine=True)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -187,7 +181,7 @@ def judged_sidecar(graph: Graph, file: SidecarFile, *, beside: Sequence[SidecarF
     except (GraphError, LanceFailure) as error:
         # What it names is damaged: that holds up no other.
         why = f"it cannot be judged: {error}"
-        unjudged = SidecarVerdict(classification=SidecarClass.UNREADABLE, recoverable=False, detail=why)
+        unjudged = SidecarVerdict(classification=SidecarClass.UNREADABLE, detail=why)
         return Judgement(finding=_finding(file, file.sidecar, unjudged))
 
 

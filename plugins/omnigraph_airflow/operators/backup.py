@@ -83,7 +83,7 @@ class UnfreezeOperator(OmnigraphOperator):
 
 def sound(task: BaseOperator, graph: Graph, report: VerifyReport) -> Any:
     """The XCom of a backup that was read again; `CorruptGraph` names what is wrong with it. Writes the log."""
-    from omnigraph_ops.stages.backup.view import verify_view
+    from omnigraph_ops.stages.backup.stage import verify_view
 
     task.log.info("%s", terminal.text(verify_view(report)))
     if report.problems:

@@ -12,8 +12,8 @@ import pytest
 
 from omnigraph_ops import serde
 from omnigraph_ops.coordination import holds
+from omnigraph_ops.coordination.environment import this_machine
 from omnigraph_ops.coordination.holds import HeldVersion, Hold, HoldKind
-from omnigraph_ops.coordination.processes import this_machine
 from omnigraph_ops.coordination.state import HOLDS_DIR, REMOVALS_DIR
 from omnigraph_ops.errors import CorruptGraph, InvalidInput
 from omnigraph_ops.graph.layout import new_ulid, now_us

@@ -18,8 +18,8 @@ import pytest
 
 from omnigraph_ops import serde
 from omnigraph_ops.coordination import lease as lease_module
+from omnigraph_ops.coordination.environment import this_machine
 from omnigraph_ops.coordination.lease import Lease, committer_lease, read_lease, working_holder
-from omnigraph_ops.coordination.processes import this_machine
 from omnigraph_ops.coordination.state import LEASE_PATH
 from omnigraph_ops.errors import LeaseHeld, StorageError
 from omnigraph_ops.storage.store import Storage

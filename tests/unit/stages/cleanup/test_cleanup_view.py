@@ -18,8 +18,7 @@ from omnigraph_ops.models.cleanup import (
     TableCleanupPlan,
 )
 from omnigraph_ops.outcomes.of_reports import engine_policy
-from omnigraph_ops.stages.cleanup.stage import Cleanup
-from omnigraph_ops.stages.cleanup.view import policy_text
+from omnigraph_ops.stages.cleanup.stage import Cleanup, policy_text
 from omnigraph_ops.views import markdown
 from omnigraph_ops.views.terminal import text
 

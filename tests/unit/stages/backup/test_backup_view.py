@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from omnigraph_ops.models.backup import RestoreReport, Tally
-from omnigraph_ops.stages.backup.view import restore_view
+from omnigraph_ops.stages.backup.stage import restore_view
 
 
 def facts(relocated: int) -> dict[str, str]:

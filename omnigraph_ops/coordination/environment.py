@@ -1,19 +1,24 @@
-"""What a store must be able to do before it is trusted: create if absent, and a clock that agrees with ours.
+"""What coordination rests on outside of the graph: processes that can be told apart, and a store that can be trusted.
 
-This host's clock beside the store's: what is old here must be old there, or nothing is removed for its age. Ages are
-differences between times of two clocks: the store stamps files, engines and holders of leases and holds write times of
-their own, and this host says what time it is now. A host that is days ahead finds running writes old, holds expired and
-leases dead.
+A record names the process that wrote it, and whoever reads it on the same machine is told whether that still runs.
+
+A store must create if absent, and its clock must agree with ours: what is old here must be old there, or nothing is
+removed for its age. Ages are differences between times of two clocks: the store stamps files, engines and holders of
+leases and holds write times of their own, and this host says what time it is now. A host that is days ahead finds
+running writes old, holds expired and leases dead.
 """
 
 from __future__ import annotations
 
 import contextlib
 import functools
+import os
+import socket
 import time
 import uuid
 from concurrent.futures import ThreadPoolExecutor
 from email.utils import parsedate_to_datetime
+from pathlib import Path
 
 from omnigraph_ops.coordination.state import PROBE_PREFIX
 from omnigraph_ops.errors import ClockWrong, StorageError
@@ -21,7 +26,65 @@ from omnigraph_ops.graph.layout import MAINTENANCE_DIR
 from omnigraph_ops.quantities import moment
 from omnigraph_ops.storage.store import Storage
 
+
+def process_name() -> str:
+    """This process as `host:pid`, for whoever reads who holds what. Reads."""
+    return f"{socket.gethostname()}:{os.getpid()}"
+
+
+def is_running(machine: str, pid: int) -> bool:
+    """False only when that process is known to be gone: it was on this very machine. Reads the process table."""
+    return not (machine and machine == this_machine() and not _process_exists(pid))
+
+
+def this_machine() -> str:
+    """Host, boot and process namespace of this process; empty where the system does not tell. Reads."""
+    try:
+        boot = Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii").strip()
+        return f"{socket.gethostname()}/{boot}/{Path('/proc/self/ns/pid').readlink()}"
+    except OSError:
+        return ""
+
+
+def start_of(pid: int) -> str:
+    """When a process of this machine was started, as the system counts; empty where that cannot be told. Reads."""
+    return next(iter(_stat(pid)[19:20]), "")
+
+
+def _process_exists(pid: int) -> bool:
+    if pid < 1:
+        return False  # no process: to `kill` it is a group of them
+    try:
+        os.kill(pid, 0)
+    except (ProcessLookupError, OverflowError):
+        return False
+    except PermissionError:
+        return True
+    return not _is_zombie(pid)
+
+
+def _is_zombie(pid: int) -> bool:
+    """Whether a process has ended and only its parent has not asked for that yet. Reads the process table."""
+    if _stat(pid)[:1] != ["Z"]:
+        return False
+    try:
+        # The first thread of a process is shown like that, too, when it ended before the others.
+        return len(os.listdir(f"/proc/{pid}/task")) == 1
+    except OSError:
+        return False
+
+
+def _stat(pid: int) -> list[str]:
+    """What Linux tells of a process behind its name, the state first (proc(5)); none elsewhere. Reads."""
+    try:
+        # The name in brackets may hold anything, spaces and brackets too.
+        return Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace").rpartition(")")[2].split()
+    except OSError:
+        return []
+
+
 _ROUNDS, _RACERS = 3, 8
+_PASSED = set[str]()
 
 
 def refuse_unsafe_store(storage: Storage) -> None:
@@ -30,12 +93,7 @@ def refuse_unsafe_store(storage: Storage) -> None:
     Local file systems link atomically and are not raced. A store that passed is not asked again by
     this process; its keys are deleted.
     """
-    if not storage.is_local:
-        _race(storage)
-
-
-def _race(storage: Storage) -> None:
-    if storage.root in _passed():
+    if storage.is_local or storage.root in _PASSED:
         return
     for _ in range(_ROUNDS):
         key = f"{PROBE_PREFIX}{uuid.uuid4().hex}"
@@ -52,12 +110,7 @@ def _race(storage: Storage) -> None:
                 "does not honour conditional puts (If-None-Match), so commits would be lost without an error; nothing "
                 "was written; use a store that does"
             )
-    _passed().add(storage.root)
-
-
-@functools.cache
-def _passed() -> set[str]:
-    return set()
+    _PASSED.add(storage.root)
 
 
 MOST_SECONDS_APART = 300.0
