@@ -34,7 +34,8 @@ from omnigraph_ops.lance.tables import (
     table_facts,
 )
 from omnigraph_ops.models.optimize import RewritePolicy
-from omnigraph_ops.stages.optimize.index_plan import uncovered_rows, waiting_for_rows
+from omnigraph_ops.stages.optimize.fragments import uncovered_rows
+from omnigraph_ops.stages.optimize.index_plan import waiting_for_rows
 from omnigraph_ops.stages.optimize.plan import OptimizePolicy
 
 ROWS, NIGHTS = 200_000, 100
@@ -77,7 +78,7 @@ def rows(first: int, count: int) -> pa.Table:
 
 def optimize(dataset: Dataset, policy: OptimizePolicy) -> tuple[int, int]:
     """Fold unless the index waits, then rewrite; the bytes written to data and index. Writes."""
-    waits = waiting_for_rows(table_facts(dataset, TARGET_ROWS), policy.rules, policy.unindexed_share) is not None
+    waits = waiting_for_rows(table_facts(dataset, TARGET_ROWS), policy, policy.unindexed_share) is not None
     if not waits:
         fold_index(dataset, INDEX, 1)
     tasks = plan_tasks(dataset, TARGET_ROWS, policy.exclude)
@@ -91,7 +92,7 @@ def season(wanted: RewritePolicy, share: float) -> Season:
         target_rows=TARGET_ROWS,
         spark_threshold_bytes=2**40,
         compacts_blobs=True,
-        rewrite=wanted,
+        policy=wanted,
         fan_in=4,
         unindexed_share=share,
     )

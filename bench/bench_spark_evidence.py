@@ -19,7 +19,7 @@ import pyarrow as pa
 from bench_spark_copy import watched
 
 from omnigraph_ops.spark.submit import Submitter
-from omnigraph_ops.stages.repair.comparison import Compared
+from omnigraph_ops.stages.repair.compare import Compared
 
 FRAGMENT_ROWS = 100_000
 COLUMNS = 5

@@ -41,7 +41,7 @@ from omnigraph_ops.stages.backup.parts import SubmittedCopy
 from omnigraph_ops.stages.expire_rows.apply import DeletesDone
 from omnigraph_ops.stages.optimize.run import optimize_table
 from omnigraph_ops.stages.orphans.stage import OrphansRequest
-from omnigraph_ops.stages.repair.comparison import Compared
+from omnigraph_ops.stages.repair.compare import Compared
 from tests.support.spark_cluster import Cluster, cluster
 from tests.support.writers import write
 

@@ -25,11 +25,15 @@
     └── OutcomeUnknown          effects may have landed; re-read (`check`) before anything else
 
 A class never authorises a blind replay: only `TransientError` may be retried as it is.
+
+What others raise (Lance, stores, the system) becomes one line here, with what to do about it.
 """
 
 from __future__ import annotations
 
 import difflib
+import errno
+import re
 from collections.abc import Iterable
 
 
@@ -169,3 +173,63 @@ def unknown_table(where: str, table_key: str, known: Iterable[str], untouched: s
         f"{where} has no table {table_key!r}; it has {', '.join(keys) or 'none'}; {untouched}"
         f"{did_you_mean(table_key, keys)}"
     )
+
+
+_SOURCE = re.compile(r"[,;]?\s*(?:at )?(?:/|\b)[\w./+-]+\.rs:\d+(?::\d+)?")
+"""Where Lance's own source raised an error: its text ends with one or more of these."""
+_WRAPPED = re.compile(r"\b(?:External error|LanceError\(\w+\)|Generic N/A error|Wrapped error): ")
+"""What Lance puts before the text of an error for each layer that it went through."""
+_OS_ERROR = re.compile(r"\(os error (\d+)\)")
+"""How Lance names an error of the operating system."""
+_NO_CREDENTIALS = re.compile(r"Unable to locate credentials|CredentialsNotLoaded|NoCredentialsError")
+_REMEDIES: tuple[tuple[re.Pattern[str], str], ...] = (
+    (re.compile(r"No space left on device|quota exceeded", re.IGNORECASE), "free space there, then run again"),
+    (re.compile("Read-only file system"), "mount that file system writable, or name another place"),
+    (
+        # The reply to a HEAD request has no body, and so no code that tells these causes apart.
+        re.compile("^(Forbidden|Bad Request)$"),
+        "the store does not say why: check the key, the age of its session token, the region and the clock of this "
+        "machine, then the rights of docs/reference/rights.md",
+    ),
+    (
+        re.compile(r"Permission denied|Operation not permitted|Access ?Denied|\bForbidden\b", re.IGNORECASE),
+        "give this account the rights of docs/reference/rights.md, then run again",
+    ),
+)
+
+
+def first_line(error: BaseException) -> str:
+    """The first line of an error, without the layers of Lance that it went through. Pure."""
+    line = next(iter(str(error).strip().splitlines()), "")
+    return _WRAPPED.sub("", _SOURCE.sub("", line)) or type(error).__name__
+
+
+def reason_of(error: BaseException) -> str:
+    """Why a store or a file system failed, and what to do about it where that is known. Pure.
+
+    The number and the path of an error of the operating system are left out: the caller names what it was at.
+    """
+    text = first_line(error)
+    if _NO_CREDENTIALS.search(text):
+        return (
+            "no credentials for S3 were found; set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or AWS_PROFILE, or "
+            "give this machine a role"
+        )
+    if isinstance(error, OSError) and error.errno is not None and error.strerror:
+        text = error.strerror
+    remedy = next((remedy for pattern, remedy in _REMEDIES if pattern.search(text)), None)
+    return text if remedy is None or text.endswith(remedy) else f"{text}; {remedy}"
+
+
+_RIGHTS = {errno.EACCES, errno.EPERM, errno.EROFS}
+
+
+def lacks_rights(error: BaseException) -> bool:
+    """Whether a file system refused, which no repetition changes; a store may deny for a while. Pure."""
+    cause: BaseException | None = error
+    while cause is not None:
+        said = _OS_ERROR.search(str(cause))
+        if (isinstance(cause, OSError) and cause.errno in _RIGHTS) or (said and int(said[1]) in _RIGHTS):
+            return True
+        cause = cause.__cause__
+    return False

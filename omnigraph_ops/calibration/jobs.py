@@ -44,11 +44,9 @@ from omnigraph_ops.stages.backup.request import BackupRequest
 from omnigraph_ops.stages.backup.restore import restore_backup
 from omnigraph_ops.stages.backup.stage import Backup
 from omnigraph_ops.stages.backup.verify import verify_backup
-from omnigraph_ops.stages.expire_rows.apply import SubmittedDelete
-from omnigraph_ops.stages.expire_rows.plain import Delete, delete_here
+from omnigraph_ops.stages.expire_rows.apply import Delete, SubmittedDelete, delete_here
 from omnigraph_ops.stages.orphans.stage import Orphans, OrphansRequest
-from omnigraph_ops.stages.repair.compare import BytesRead, Sides, estimate, read_side
-from omnigraph_ops.stages.repair.comparison import Comparison, Here, OnSpark
+from omnigraph_ops.stages.repair.compare import BytesRead, Comparison, Here, OnSpark, Sides, estimate, read_side
 from omnigraph_ops.stages.stage import Submit
 from omnigraph_ops.views.view import Section, View
 

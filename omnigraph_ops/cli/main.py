@@ -92,7 +92,7 @@ def _left(signals: Signals) -> str:
 def _unexpected(error: BaseException) -> int:
     import traceback
 
-    from omnigraph_ops.storage.store import first_line
+    from omnigraph_ops.errors import first_line
 
     if os.environ.get("OMNIGRAPH_OPS_TRACEBACK"):
         traceback.print_exception(error)

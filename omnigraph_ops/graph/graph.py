@@ -232,6 +232,20 @@ class Graph:
             )
         return self.lance.open(self.table_uri(entry))
 
+    def open_head_past_pin(self, entry: TableEntry, consequence: str) -> Dataset:
+        """`open_head`; `CorruptGraph` also where it is behind the published version. Reads.
+
+        Args:
+            consequence: what the caller did not do, as in `nothing was written`.
+        """
+        head = self.open_head(entry)
+        if head.version < entry.version:
+            raise CorruptGraph(
+                f"table '{entry.table_key}' Lance HEAD version {head.version} is behind manifest version "
+                f"{entry.version}; {consequence}; restore the table from a backup"
+            )
+        return head
+
     def open_newest(self, entry: TableEntry) -> Dataset:
         """The newest version of the Lance branch that a table is published from. Reads."""
         return self.lance.open(self.table_uri(entry), branch=entry.branch)

@@ -22,8 +22,15 @@ from omnigraph_ops.graph.layout import GRAPH_FOLDERS, MAINTENANCE_DIR, ROOT_FILE
 from omnigraph_ops.graph.schema import Catalog, Property, TableSpec
 from omnigraph_ops.graph.stamp import GraphContext, StampFormat
 from omnigraph_ops.graph.state import BranchState, TableEntry
-from omnigraph_ops.lance.gateway import BranchRef, Dataset, DatasetMissing, LanceFailure, LanceGateway, base_roots
-from omnigraph_ops.models.optimize import IndexBuild
+from omnigraph_ops.lance.gateway import (
+    BranchRef,
+    Dataset,
+    DatasetMissing,
+    LanceFailure,
+    LanceGateway,
+    base_roots,
+    is_blob,
+)
 from omnigraph_ops.parallel import in_parallel
 from omnigraph_ops.storage.inventory import Levels, files_in, folders_in
 from omnigraph_ops.storage.location import is_elsewhere, locate
@@ -56,15 +63,6 @@ def _is_at(base: str, other: str) -> bool:
 
 PLAIN_STAMP = 0
 """In plans and reports: no generation of a graph."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PlainSpec(TableSpec):
-    """A dataset: its owner decides which indexes it has."""
-
-    def declared_indexes(self) -> tuple[IndexBuild, ...]:
-        """None. Pure."""
-        return ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -108,15 +106,9 @@ def table_key_of(path: str) -> str:
 
 def spec_of_schema(table_key: str, path: str, schema: pa.Schema | None) -> TableSpec:
     """What maintenance needs to know of a dataset's columns; None for one that cannot be opened. Pure."""
-    blobs = [field.name for field in schema or () if _is_blob(field)]
+    blobs = [field.name for field in schema or () if is_blob(field)]
     columns = tuple(Property(name=name, property_id="", scalar="Blob", is_list=False, is_enum=False) for name in blobs)
-    return PlainSpec(table_key=table_key, path=path, properties=columns, indexed=())
-
-
-def _is_blob(field: pa.Field) -> bool:
-    metadata = field.metadata or {}
-    extension = metadata.get(b"ARROW:extension:name", b"").decode() or getattr(field.type, "extension_name", "")
-    return metadata.get(b"lance-encoding:blob") == b"true" or str(extension).startswith("lance.blob")
+    return TableSpec(table_key=table_key, path=path, properties=columns, indexed=())
 
 
 _SUFFIX = ".lance"

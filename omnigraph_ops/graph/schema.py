@@ -72,9 +72,11 @@ class TableSpec:
         return tuple(p.name for p in self.properties if p.scalar == "Blob")
 
     def declared_indexes(self) -> tuple[IndexBuild, ...]:
-        """Every index the engine would build for this table once it has rows, in its order. Pure."""
-        if not self.is_node:
+        """Every index the engine would build for a table once it has rows, in its order; none of plain Lance. Pure."""
+        if self.is_edge:
             return tuple(_btree(column) for column in ("id", "src", "dst"))
+        if not self.is_node:  # its owner decides which indexes a dataset has
+            return ()
         by_name = {p.name: p for p in self.properties}
         declared = [_btree("id")]
         for column in dict.fromkeys(self.indexed):

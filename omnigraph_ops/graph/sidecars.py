@@ -301,21 +301,20 @@ def _parse(path: str, raw: bytes, newest_version: int) -> SidecarFile:
         sidecar = serde.from_json(Sidecar, raw)
     except InvalidInput as error:
         return SidecarFile(path=path, sidecar=None, problem=str(error))
+    problem = _problem(path, sidecar, newest_version)
+    return SidecarFile(path=path, sidecar=None if problem else sidecar, problem=problem)
+
+
+def _problem(path: str, sidecar: Sidecar, newest_version: int) -> str | None:
+    """Why nobody but its writer may settle a sidecar, None when this tool knows its kind. Pure."""
     if sidecar.schema_version > newest_version:
-        problem = (
+        return (
             f"schema_version={sidecar.schema_version} is newer than the maximum {newest_version}: the omnigraph that "
             "wrote it settles it"
         )
-        return SidecarFile(path=path, sidecar=None, problem=problem)
     if sidecar.writer_kind not in WRITER_KINDS:
-        return SidecarFile(
-            path=path,
-            sidecar=None,
-            problem=f"unknown writer_kind {sidecar.writer_kind!r}: the omnigraph that wrote it settles it",
-        )
-    if path != sidecar_path(sidecar.operation_id):
-        return SidecarFile(path=path, sidecar=None, problem="operation_id differs from the file name")
-    return SidecarFile(path=path, sidecar=sidecar)
+        return f"unknown writer_kind {sidecar.writer_kind!r}: the omnigraph that wrote it settles it"
+    return None if path == sidecar_path(sidecar.operation_id) else "operation_id differs from the file name"
 
 
 ROLLED_FORWARD = "RolledForward"

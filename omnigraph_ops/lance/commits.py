@@ -11,7 +11,6 @@ import contextlib
 import json
 import tempfile
 import uuid
-import warnings
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -23,7 +22,7 @@ from lance import LanceDataset, optimize
 from lance.dataset import LanceOperation, Transaction
 from lance.fragment import FragmentMetadata, write_fragments
 
-from omnigraph_ops.lance.gateway import CommitConflict, Dataset, LanceFailure, lance_errors
+from omnigraph_ops.lance.gateway import CommitConflict, Dataset, LanceFailure, every_index, lance_errors
 from omnigraph_ops.lance.rewrites import Sources, current, result_sources
 
 OPERATION_PROPERTY = "omnigraph_ops.operation"
@@ -275,11 +274,8 @@ def column_prints(dataset: Dataset) -> frozenset[tuple[int, str]]:
 
 def segment_ids(dataset: Dataset, names: Collection[str] | None = None) -> frozenset[str]:
     """Ids of the segments of all indexes, or of those of some names. Reads."""
-    with lance_errors(f"inspect the indexes of {dataset.uri}"), warnings.catch_warnings():
-        warnings.simplefilter("ignore", DeprecationWarning)
-        return frozenset(
-            s.uuid for i in dataset.describe_indices() if names is None or i.name in names for s in i.segments
-        )
+    with lance_errors(f"inspect the indexes of {dataset.uri}"):
+        return frozenset(s.uuid for i in every_index(dataset) if names is None or i.name in names for s in i.segments)
 
 
 def _moved(before: Dataset, after: Dataset) -> str | None:

@@ -13,7 +13,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from omnigraph_ops.lance.gateway import Dataset, LanceFailure, fragment_print, lance_errors, live_rows
+from omnigraph_ops.lance.gateway import Dataset, LanceFailure, fragment_print, is_blob, lance_errors, live_rows
 from omnigraph_ops.lance.rewrites import validate_rewrite
 from omnigraph_ops.lance.tables import open_indexes
 
@@ -226,7 +226,7 @@ def column_facts(dataset: Dataset) -> tuple[ColumnFacts, ...]:
     with lance_errors(f"read the schema of {dataset.uri}"):
         ids = {f.name(): int(f.id()) for f in dataset.lance_schema.fields()}
         return tuple(
-            ColumnFacts(name=f.name, field_id=ids.get(f.name, -1), type=str(f.type), is_blob=_is_blob(f))
+            ColumnFacts(name=f.name, field_id=ids.get(f.name, -1), type=str(f.type), is_blob=is_blob(f))
             for f in dataset.schema
         )
 
@@ -318,20 +318,13 @@ class _Scan:
 
 
 def _print(metadata: Any) -> FragmentPrint:
-    deletion = metadata.deletion_file
-    deleted = int(getattr(deletion, "num_deleted_rows", 0) or 0) if deletion else 0
     return FragmentPrint(
         fragment_id=int(metadata.id),
         print=fragment_print(metadata),
-        rows=int(metadata.physical_rows) - deleted,
+        rows=int(metadata.physical_rows) - int(metadata.num_deletions or 0),
         data_bytes=sum(int(f.file_size_bytes or 0) for f in metadata.files),
         files=len(metadata.files),
     )
-
-
-def _is_blob(field: Any) -> bool:
-    metadata = field.metadata or {}
-    return metadata.get(b"lance-encoding:blob") == b"true" or "blob" in str(field.type).lower()
 
 
 def _numbers(batch: Any, name: str) -> RowIds:

@@ -26,8 +26,7 @@ import numpy as np
 import pyarrow as pa
 from tenacity import retry, retry_if_exception_type, stop_after_attempt
 
-from omnigraph_ops.errors import OpsError, StorageError
-from omnigraph_ops.storage.store import reason_of
+from omnigraph_ops.errors import OpsError, StorageError, reason_of
 
 
 class LanceFailure(StorageError):
@@ -243,6 +242,25 @@ def auto_cleanup_keys(dataset: Dataset) -> tuple[str, ...]:
     with lance_errors(f"read the config of {dataset.uri}"), warnings.catch_warnings():
         warnings.simplefilter("ignore", DeprecationWarning)
         return tuple(sorted(k for k in dataset.config() if k.startswith(AUTO_CLEANUP_PREFIX)))
+
+
+def described(dataset: Dataset) -> list[Any]:
+    """What Lance says of the indexes of the version that is open, without its own. Reads."""
+    return [index for index in every_index(dataset) if not index.name.startswith(SYSTEM_PREFIX)]
+
+
+def every_index(dataset: Dataset) -> list[Any]:
+    """What Lance says of all indexes of the version that is open, its own included. Reads."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DeprecationWarning)
+        return list(dataset.describe_indices())
+
+
+def is_blob(field: pa.Field) -> bool:
+    """Whether a column holds blobs, in files of their own perhaps. Pure."""
+    metadata = field.metadata or {}
+    extension = metadata.get(b"ARROW:extension:name", b"").decode() or getattr(field.type, "extension_name", "")
+    return metadata.get(b"lance-encoding:blob") == b"true" or str(extension).startswith("lance.blob")
 
 
 def base_roots(dataset: Dataset) -> tuple[str, ...]:

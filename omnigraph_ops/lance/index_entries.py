@@ -14,14 +14,13 @@ import numpy as np
 import numpy.typing as npt
 from lance.file import LanceFileReader
 
-from omnigraph_ops.lance.gateway import Dataset, LanceFailure, lance_errors
+from omnigraph_ops.lance.gateway import Dataset, LanceFailure, described, lance_errors
 from omnigraph_ops.lance.tables import (
     TEXT_DETAILS,
     VECTOR_DETAILS,
     FragmentFacts,
     IndexFacts,
     TableFacts,
-    described,
     index_type_of,
 )
 
@@ -41,7 +40,7 @@ def stale_indexes(dataset: Dataset, facts: TableFacts) -> frozenset[str]:
     folded anyway. The text indexes of the table were folded with it.
     """
     suspect = _has_updated_rows(dataset)
-    live = {f.fragment_id: f.physical_rows - f.deleted_rows for f in facts.fragments}
+    live = {f.fragment_id: f.live_rows for f in facts.fragments}
     trees = {i.name: i for i in facts.indexes if index_type_of(i) == "BTREE" and (suspect or _is_behind(i, live))}
 
     def is_stale(index: IndexFacts, entries: list[LanceFileReader]) -> bool:

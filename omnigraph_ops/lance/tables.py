@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import warnings
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -12,9 +11,8 @@ import pyarrow as pa
 from lance import optimize as lance_optimize
 from lance.query import DocumentGranularity
 
-from omnigraph_ops.lance.gateway import SYSTEM_PREFIX, Dataset, auto_cleanup_keys, lance_errors
-from omnigraph_ops.lance.rewrites import RewriteMetrics, metrics_of, with_fragments
-from omnigraph_ops.lance.row_ids import with_safe_row_ids
+from omnigraph_ops.lance.gateway import SYSTEM_PREFIX, Dataset, auto_cleanup_keys, described, every_index, lance_errors
+from omnigraph_ops.lance.rewrites import RewriteMetrics, metrics_of, with_fragments, with_safe_row_ids
 
 # Shapes of index details that the engine accepts as "this column is indexed", by requested type.
 VECTOR_DETAILS, TEXT_DETAILS = "VectorIndexDetails", "InvertedIndexDetails"
@@ -34,6 +32,11 @@ class FragmentFacts:
     physical_rows: int
     deleted_rows: int
     data_bytes: int
+
+    @property
+    def live_rows(self) -> int:
+        """Rows that are not deleted, which a rewrite would copy. Pure."""
+        return self.physical_rows - self.deleted_rows
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -268,7 +271,7 @@ def _trained_on(details: Mapping[str, Any] | None) -> int:
 def defers_index_remap(dataset: Dataset) -> bool:
     """Whether an earlier rewrite noted where rows went instead of writing the indexes anew. Reads."""
     with lance_errors(f"inspect the indexes of {dataset.uri}"):
-        return any(index.name == _MOVED_ROWS for index in _described(dataset))
+        return any(index.name == _MOVED_ROWS for index in every_index(dataset))
 
 
 _MOVED_ROWS = f"{SYSTEM_PREFIX}_frag_reuse"
@@ -280,26 +283,13 @@ def _field_ids(field: Any) -> Iterator[int]:
         yield from _field_ids(child)
 
 
-def _fragment(metadata: object) -> FragmentFacts:
-    files = getattr(metadata, "files", ())
-    deletion = getattr(metadata, "deletion_file", None)
+def _fragment(metadata: Any) -> FragmentFacts:
     return FragmentFacts(
-        fragment_id=int(getattr(metadata, "id")),  # noqa: B009 - untyped native object
-        physical_rows=int(getattr(metadata, "physical_rows", 0)),
-        deleted_rows=int(getattr(deletion, "num_deleted_rows", 0) or 0) if deletion else 0,
-        data_bytes=sum(int(f.file_size_bytes or 0) for f in files),
+        fragment_id=int(metadata.id),
+        physical_rows=int(metadata.physical_rows),
+        deleted_rows=int(metadata.num_deletions or 0),
+        data_bytes=sum(int(f.file_size_bytes or 0) for f in metadata.files),
     )
-
-
-def described(dataset: Dataset) -> list[Any]:
-    """What Lance says of the indexes of the version that is open, without its own. Reads."""
-    return [index for index in _described(dataset) if not index.name.startswith(SYSTEM_PREFIX)]
-
-
-def _described(dataset: Dataset) -> list[Any]:
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", DeprecationWarning)
-        return list(dataset.describe_indices())
 
 
 def _indexes(dataset: Dataset) -> list[IndexFacts]:

@@ -20,10 +20,9 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from omnigraph_ops.errors import OpsError
+from omnigraph_ops.errors import OpsError, reason_of
 from omnigraph_ops.lance.gateway import LanceFailure, classify
 from omnigraph_ops.progress import SILENT, About, Progress
-from omnigraph_ops.storage.store import reason_of
 
 COMMAND = "omnigraph-ops install-text-indexer"
 RELEASES: dict[str, tuple[str, ...]] = {

@@ -111,7 +111,7 @@ class Answers:
 def vector_facts(dataset: Dataset) -> tuple[VectorFacts, ...]:
     """The vector indexes of the version that is open. Reads metadata of indexes."""
     found = [i for i in index_facts(dataset) if i.details == VECTOR_DETAILS and len(i.columns) == 1]
-    rows = {f.fragment_id: f.physical_rows - f.deleted_rows for f in fragment_facts(dataset)} if found else {}
+    rows = {f.fragment_id: f.live_rows for f in fragment_facts(dataset)} if found else {}
     return tuple(_facts(dataset, i, sum(n for f, n in rows.items() if f not in i.covered)) for i in found)
 
 

@@ -17,7 +17,7 @@ from dataclasses import dataclass, replace
 
 from omnigraph_ops.coordination.environment import is_running, start_of, this_machine
 from omnigraph_ops.coordination.state import RUNS_DIR, TASKS_DIR, Records, refuse
-from omnigraph_ops.errors import CorruptGraph, InvalidInput, OpsError
+from omnigraph_ops.errors import CorruptGraph, InvalidInput, OpsError, first_line
 from omnigraph_ops.graph.graph import Graph
 from omnigraph_ops.graph.lance_manifest import (
     CONTENT_PRESERVING,
@@ -42,7 +42,7 @@ from omnigraph_ops.models.repair import RepairAction, RepairReport
 from omnigraph_ops.models.runs import FilesDone, RunIntent, TableOutcome, TaskAttempt, Unit, UnitRecord, UnitValue
 from omnigraph_ops.outcomes.backups import backup_of, left_of
 from omnigraph_ops.storage.inventory import files_in, folders_in, look_again, remove_files
-from omnigraph_ops.storage.store import Storage, first_line
+from omnigraph_ops.storage.store import Storage
 
 _INTENT, _RECORD = "intent.json", "record.json"
 UNIT_FILE = re.compile(r".*/\d{6,}\.json")

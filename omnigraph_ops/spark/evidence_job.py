@@ -24,8 +24,7 @@ from omnigraph_ops import serde
 from omnigraph_ops.lance.evidence import ColumnFacts, ColumnHashes, RowVersions, column_hashes, row_versions
 from omnigraph_ops.lance.gateway import LanceGateway
 from omnigraph_ops.spark.job import Job, in_tasks
-from omnigraph_ops.stages.repair.compare import Sides, read_side
-from omnigraph_ops.stages.repair.comparison import Compared
+from omnigraph_ops.stages.repair.compare import Compared, Sides, read_side
 from omnigraph_ops.stages.repair.differences import ColumnDiff, Differences, RowDiff, Rows, diff_column, diff_rows
 from omnigraph_ops.storage.location import lance_options
 

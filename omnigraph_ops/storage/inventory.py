@@ -16,9 +16,8 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from datetime import datetime
 
-from omnigraph_ops.errors import StorageError
-from omnigraph_ops.storage.half_written import temporary_beside
-from omnigraph_ops.storage.store import BULK, FileInfo, Storage, no_folder, reason_of
+from omnigraph_ops.errors import StorageError, reason_of
+from omnigraph_ops.storage.store import BULK, FileInfo, Storage, no_folder, temporary_beside
 
 WORKERS = 16
 TABLE_FOLDERS = ("nodes", "edges")

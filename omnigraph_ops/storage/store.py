@@ -1,13 +1,13 @@
 """The object-store edge: small files of a graph through fsspec, local paths and `s3://` alike.
 
 Only JSON-sized objects pass through here; table data belongs to Lance. Writes are atomic: a
-temporary file, fsync and rename on local disk, one PutObject on S3.
+temporary file, fsync and rename on local disk, one PutObject on S3. A local file that is not whole yet lies beside the
+file that it becomes.
 """
 
 from __future__ import annotations
 
 import contextlib
-import errno
 import os
 import posixpath
 import re
@@ -20,69 +20,8 @@ from typing import Any
 
 import fsspec
 
-from omnigraph_ops.errors import NotInstalled, StorageError
-from omnigraph_ops.storage.half_written import temporary_beside
+from omnigraph_ops.errors import NotInstalled, StorageError, reason_of
 from omnigraph_ops.storage.location import s3fs_options
-
-_SOURCE = re.compile(r"[,;]?\s*(?:at )?(?:/|\b)[\w./+-]+\.rs:\d+(?::\d+)?")
-"""Where Lance's own source raised an error: its text ends with one or more of these."""
-_WRAPPED = re.compile(r"\b(?:External error|LanceError\(\w+\)|Generic N/A error|Wrapped error): ")
-"""What Lance puts before the text of an error for each layer that it went through."""
-_OS_ERROR = re.compile(r"\(os error (\d+)\)")
-"""How Lance names an error of the operating system."""
-_NO_CREDENTIALS = re.compile(r"Unable to locate credentials|CredentialsNotLoaded|NoCredentialsError")
-_REMEDIES: tuple[tuple[re.Pattern[str], str], ...] = (
-    (re.compile(r"No space left on device|quota exceeded", re.IGNORECASE), "free space there, then run again"),
-    (re.compile("Read-only file system"), "mount that file system writable, or name another place"),
-    (
-        # The reply to a HEAD request has no body, and so no code that tells these causes apart.
-        re.compile("^(Forbidden|Bad Request)$"),
-        "the store does not say why: check the key, the age of its session token, the region and the clock of this "
-        "machine, then the rights of docs/reference/rights.md",
-    ),
-    (
-        re.compile(r"Permission denied|Operation not permitted|Access ?Denied|\bForbidden\b", re.IGNORECASE),
-        "give this account the rights of docs/reference/rights.md, then run again",
-    ),
-)
-
-
-def first_line(error: BaseException) -> str:
-    """The first line of an error, without the layers of Lance that it went through. Pure."""
-    line = next(iter(str(error).strip().splitlines()), "")
-    return _WRAPPED.sub("", _SOURCE.sub("", line)) or type(error).__name__
-
-
-def reason_of(error: BaseException) -> str:
-    """Why a store or a file system failed, and what to do about it where that is known. Pure.
-
-    The number and the path of an error of the operating system are left out: the caller names what it was at.
-    """
-    text = first_line(error)
-    if _NO_CREDENTIALS.search(text):
-        return (
-            "no credentials for S3 were found; set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or AWS_PROFILE, or "
-            "give this machine a role"
-        )
-    if isinstance(error, OSError) and error.errno is not None and error.strerror:
-        text = error.strerror
-    remedy = next((remedy for pattern, remedy in _REMEDIES if pattern.search(text)), None)
-    return text if remedy is None or text.endswith(remedy) else f"{text}; {remedy}"
-
-
-_RIGHTS = {errno.EACCES, errno.EPERM, errno.EROFS}
-
-
-def lacks_rights(error: BaseException) -> bool:
-    """Whether a file system refused, which no repetition changes; a store may deny for a while. Pure."""
-    cause: BaseException | None = error
-    while cause is not None:
-        said = _OS_ERROR.search(str(cause))
-        if (isinstance(cause, OSError) and cause.errno in _RIGHTS) or (said and int(said[1]) in _RIGHTS):
-            return True
-        cause = cause.__cause__
-    return False
-
 
 HIDDEN_PREFIX = ".tmp_"
 """Begins the names of files beside which Lance itself leaves half-written ones of its own: it ignores them."""
@@ -426,3 +365,35 @@ def _sync_folder(folder: str) -> None:
         os.fsync(handle)
     finally:
         os.close(handle)
+
+
+_HALF_WRITTEN = re.compile(r"(.*)\.[0-9a-f]{32}\.(?:part|tmp)")
+_MOST_BYTES = 255
+"""In the name of a file, on ext4, XFS and Btrfs."""
+
+
+def temporary_beside(path: str, suffix: str) -> str:
+    """A new name beside a file. It begins with the name of the file, cut if the whole would be too long. Pure.
+
+    Args:
+        suffix: `.part` of a copy, `.tmp` of a small write.
+    """
+    return f"{stem_of(path)}.{uuid.uuid4().hex}{suffix}"
+
+
+def stem_of(path: str) -> str:
+    """What all temporary names of a file begin with. Pure."""
+    folder, name = os.path.split(path)
+    room = _MOST_BYTES - len(".") - 32 - len(".part")
+    return os.path.join(folder, os.fsencode(name)[:room].decode(errors="ignore"))
+
+
+def is_half_written(path: str) -> bool:
+    """Whether a local name is that of a copy, or of a small write, that did not end. Pure."""
+    return half_written_of(path) is not None
+
+
+def half_written_of(path: str) -> str | None:
+    """`stem_of` the file that such a name was to become; None for the name of a whole file. Pure."""
+    found = _HALF_WRITTEN.fullmatch(path)
+    return None if found is None else found[1]

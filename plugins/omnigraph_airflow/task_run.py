@@ -25,12 +25,11 @@ from airflow.sdk.exceptions import (
 )
 
 from omnigraph_airflow.run_report import Failure, decision_of, header_of
-from omnigraph_ops.errors import OpsError, OutcomeUnknown, StorageError, TransientError
+from omnigraph_ops.errors import OpsError, OutcomeUnknown, StorageError, TransientError, lacks_rights
 from omnigraph_ops.models.runs import TaskAttempt
 from omnigraph_ops.outcomes import audit_log
 from omnigraph_ops.outcomes.audit_log import AuditEvent
 from omnigraph_ops.stages.registry import tasks_by_stage
-from omnigraph_ops.storage.store import lacks_rights
 from omnigraph_ops.views.markdown import some
 
 if TYPE_CHECKING:

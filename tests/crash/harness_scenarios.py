@@ -16,8 +16,8 @@ from omnigraph_ops.graph.layout import COMMITS_DIR, MANIFEST_DIR
 from omnigraph_ops.graph.opening import open_graph
 from omnigraph_ops.lance.commits import RewriteChange
 from omnigraph_ops.lance.tables import execute_task, plan_tasks
-from omnigraph_ops.stages.optimize.internal_tables import optimize_internal
 from omnigraph_ops.stages.optimize.run import optimize_all, optimize_table, plan_optimize
+from omnigraph_ops.stages.optimize.units import optimize_internal
 from omnigraph_ops.stages.recovery.recover import recover
 from omnigraph_ops.stages.repair.run import apply_repair, preview_repair
 from tests.crash.harness_state import QUICK

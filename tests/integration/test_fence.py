@@ -36,7 +36,7 @@ from omnigraph_ops.graph.sidecars import write_sidecar
 from omnigraph_ops.lance.gateway import Dataset, LanceGateway
 from omnigraph_ops.models.health import CheckStatus
 from omnigraph_ops.models.optimize import SkipReason, TableStats
-from omnigraph_ops.stages.optimize import internal_tables
+from omnigraph_ops.stages.optimize import run
 from omnigraph_ops.stages.optimize.run import optimize_all
 from omnigraph_ops.stages.recovery.check import check
 from omnigraph_ops.stages.recovery.recover import recover
@@ -189,7 +189,7 @@ def test_a_fence_that_is_lifted_in_the_middle_of_a_run_takes_its_exclusivity_awa
     graph: Graph, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     graph, lifted, alone = graph.with_settings(Settings()), threading.Event(), []
-    real = internal_tables.optimize_internal
+    real = run.optimize_internal
 
     def after_the_tables(seen: Graph) -> Sequence[TableStats]:
         alone.append(seen.is_alone())
@@ -199,7 +199,7 @@ def test_a_fence_that_is_lifted_in_the_middle_of_a_run_takes_its_exclusivity_awa
         return real(seen)
 
     lift_now = threading.Event()
-    monkeypatch.setattr(internal_tables, "optimize_internal", after_the_tables)
+    monkeypatch.setattr(run, "optimize_internal", after_the_tables)
     monkeypatch.setattr(fence.threading, "Timer", partial(_TimerOf, lift_now))
     with fenced(graph, at_most_seconds=60, on_lift=lifted.set) as behind_fence:
         stats = {t.table_key: t for t in optimize_all(behind_fence).tables}

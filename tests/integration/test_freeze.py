@@ -48,8 +48,8 @@ from omnigraph_ops.stages.cleanup.plan import plan_cleanup
 from omnigraph_ops.stages.freeze import take
 from omnigraph_ops.stages.freeze.observe import verify_cut
 from omnigraph_ops.stages.freeze.take import extend_freeze, freeze_graph, hold_version, list_holds, read_freeze, release
-from omnigraph_ops.stages.optimize.internal_tables import optimize_internal
 from omnigraph_ops.stages.optimize.run import optimize_all, optimize_table, plan_optimize
+from omnigraph_ops.stages.optimize.units import optimize_internal
 from omnigraph_ops.stages.orphans.apply import apply_orphans
 from omnigraph_ops.stages.orphans.plan import plan_orphans
 from omnigraph_ops.stages.recovery.check import check

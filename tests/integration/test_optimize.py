@@ -337,7 +337,7 @@ def test_a_failing_internal_table_does_not_hide_what_the_tables_did(
     def refuse(_graph: Graph) -> None:
         raise RecoveryPending("a sidecar appeared")
 
-    monkeypatch.setattr("omnigraph_ops.stages.optimize.internal_tables.optimize_internal", refuse)
+    monkeypatch.setattr("omnigraph_ops.stages.optimize.run.optimize_internal", refuse)
     report = optimize_all(demo_graph(**PEOPLE))
     assert [(t.table_key, t.error) for t in report.failed] == [("__manifest", "a sidecar appeared")]
     assert [t.table_key for t in report.tables if t.committed] == ["edge:Knows", "node:Person"]

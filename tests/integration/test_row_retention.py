@@ -24,7 +24,7 @@ from omnigraph_ops.errors import (
 from omnigraph_ops.lance.rows import clock_of, delete_in_fragment, fragment_ids
 from omnigraph_ops.models.cleanup import EpochUnit, RowBounds, RowPolicy, RowRetentionPlan
 from omnigraph_ops.progress import SILENT, Stopped
-from omnigraph_ops.stages.expire_rows import plain
+from omnigraph_ops.stages.expire_rows import apply
 from omnigraph_ops.stages.expire_rows.apply import expire_rows
 from omnigraph_ops.stages.expire_rows.plan import plan_row_retention
 from omnigraph_ops.stages.expire_rows.stage import ExpireRows
@@ -39,7 +39,7 @@ BY_TIME = RowPolicy(table_key=ITEMS, property="at", older_than_secs=30 * DAY)
 
 def once_before(monkeypatch: pytest.MonkeyPatch, interfere: Callable[[], None]) -> None:
     """Another writer commits between the count and the delete of the first attempt."""
-    real, done = plain.delete_below, []
+    real, done = apply.delete_below, []
 
     def late(*args: Any) -> int:
         if not done:
@@ -47,7 +47,7 @@ def once_before(monkeypatch: pytest.MonkeyPatch, interfere: Callable[[], None]) 
             interfere()
         return real(*args)
 
-    monkeypatch.setattr(plain, "delete_below", late)
+    monkeypatch.setattr(apply, "delete_below", late)
 
 
 def timed_again(folder: Path, column: pa.Array) -> Any:
@@ -198,7 +198,7 @@ class TestPlain:
         plan = plan_row_retention(opened(root), [BY_TIME])
         path = str(root / "items.lance")
         once_before(monkeypatch, lambda: lance.dataset(path).update({"at": "now()"}, where="id = 2"))
-        monkeypatch.setattr(plain, "_PAUSE_SECONDS", 0.0)
+        monkeypatch.setattr(apply, "_PLAIN_PAUSE_SECONDS", 0.0)
         (stats,) = expire_rows(opened(root), plan, engine=None).tables
         assert (stats.rows_removed, stats.attempts) == (1, 2)
         assert ids(root) == [0, 1, 2]
@@ -239,14 +239,14 @@ class TestPlain:
     ) -> None:
         root = items(tmp_path, [1, 2, 60, 70])
         plan = plan_row_retention(opened(root), [BY_TIME])
-        real = plain.delete_below
+        real = apply.delete_below
 
         def beaten(dataset: Any, *rest: Any) -> int:
             lance.dataset(dataset.uri).update({"at": "at"}, where="id = 2")
             return real(dataset, *rest)
 
-        monkeypatch.setattr(plain, "delete_below", beaten)
-        monkeypatch.setattr(plain, "_PAUSE_SECONDS", 0.0)
+        monkeypatch.setattr(apply, "delete_below", beaten)
+        monkeypatch.setattr(apply, "_PLAIN_PAUSE_SECONDS", 0.0)
         (stats,) = expire_rows(opened(root), plan, engine=None).tables
         assert "other writers were faster 5 times; nothing was deleted" in (stats.error or "")
         assert ids(root) == [0, 1, 2, 3]
@@ -261,10 +261,10 @@ class TestPlain:
                 items(root, [90, 3, 4])
                 lance.dataset(str(root / "items.lance")).update_config({"one": "more"})
                 made.append(1)
-            return plain.delete_here(dataset, *rest)
+            return apply.delete_here(dataset, *rest)
 
         with pytest.raises(StalePlan, match="another table than the one that was counted"):
-            plain.expire_plain(opened(root), plan, plan.tables[0], late)
+            apply.expire_plain(opened(root), plan, plan.tables[0], late)
         assert ids(root) == [0, 1, 2]
 
     def test_another_column_that_got_the_name_is_not_the_one_that_was_counted(self, tmp_path: Path) -> None:
@@ -292,7 +292,7 @@ class TestPlain:
         plan = plan_row_retention(opened(root), [BY_TIME])
 
         def gone(*rest: Any) -> int:
-            removed = plain.delete_here(*rest)
+            removed = apply.delete_here(*rest)
             shutil.rmtree(root / "items.lance")
             return removed
 
@@ -309,7 +309,7 @@ class TestPlain:
         once_before(monkeypatch, lambda: lance.dataset(path).update({"at": "now()"}, where="id = 2"))
         graph = opened(root).with_run(LeavesPauses())
         with pytest.raises(Stopped):
-            plain.expire_plain(graph, plan, plan.tables[0], plain.delete_here)
+            apply.expire_plain(graph, plan, plan.tables[0], apply.delete_here)
         assert ids(root) == [0, 1, 2, 3]
 
     def test_a_plan_of_another_place_or_an_altered_one_is_refused(self, tmp_path: Path) -> None:

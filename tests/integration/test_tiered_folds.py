@@ -143,7 +143,7 @@ def test_what_waits_is_merged_by_itself_and_folded_later(
 
 
 @pytest.mark.parametrize("small_table_bytes", [64 * 2**20, 0], ids=["one_window", "two_windows"])
-def test_tiers_of_covered_and_of_waiting_fragments_are_filled_apart(
+def test_fragments_of_covered_and_of_waiting_fragments_are_filled_apart(
     demo_graph: DemoGraph, small_table_bytes: int
 ) -> None:
     graph = graph_of(demo_graph, small_table_bytes=small_table_bytes)

@@ -14,8 +14,7 @@ from omnigraph_ops.config.settings import Settings
 from omnigraph_ops.graph import open_graph
 from omnigraph_ops.models.cleanup import RowBounds, RowPolicy
 from omnigraph_ops.spark.expire_job import delete_on_worker
-from omnigraph_ops.stages.expire_rows.apply import DeletesDone, SubmittedDelete, expire_rows
-from omnigraph_ops.stages.expire_rows.plain import delete_here
+from omnigraph_ops.stages.expire_rows.apply import DeletesDone, SubmittedDelete, delete_here, expire_rows
 from omnigraph_ops.stages.expire_rows.plan import plan_row_retention
 from omnigraph_ops.storage.location import lance_options
 from tests.support.events import ITEMS, items

@@ -14,7 +14,7 @@ from omnigraph_ops.graph import Graph
 from omnigraph_ops.models.repair import EvidenceTier
 from omnigraph_ops.models.runs import SubmitOutcome
 from omnigraph_ops.spark.submit import APPLICATION
-from omnigraph_ops.stages.repair.comparison import Compared
+from omnigraph_ops.stages.repair.compare import Compared
 from omnigraph_ops.stages.repair.run import preview_repair
 from tests.conftest import DemoGraph
 from tests.support.held import HELD_APPLICATION, Held

@@ -17,7 +17,7 @@ from omnigraph_ops.demo import DemoSpec
 from omnigraph_ops.graph import Graph, open_graph
 from omnigraph_ops.models.repair import DriftEvidence, EvidenceTier
 from omnigraph_ops.spark import evidence_job
-from omnigraph_ops.stages.repair.comparison import OnSpark
+from omnigraph_ops.stages.repair.compare import OnSpark
 from omnigraph_ops.stages.repair.run import preview_repair
 from tests.support.evidence import compact, remove_data
 from tests.support.spark_session import submit_in

@@ -16,11 +16,10 @@ from pyspark.sql import SparkSession
 from omnigraph_ops.config.settings import Settings
 from omnigraph_ops.graph import Graph, open_graph
 from omnigraph_ops.lance.gateway import Dataset
-from omnigraph_ops.lance.index_parts import NewIndex, groups_of
 from omnigraph_ops.lance.tables import IndexFacts, index_facts
 from omnigraph_ops.models.optimize import Executor, IndexBuild, OptimizeReport, TablePlan
 from omnigraph_ops.progress import Lines
-from omnigraph_ops.spark.index_tasks import (
+from omnigraph_ops.spark.rewrite_job import (
     IndexPart,
     IndexTaskOutcome,
     JoinedParts,
@@ -28,6 +27,7 @@ from omnigraph_ops.spark.index_tasks import (
     index_on_worker,
     work_in_tasks,
 )
+from omnigraph_ops.stages.optimize.index_work import NewIndex, groups_of
 from omnigraph_ops.stages.optimize.run import optimize_table, plan_optimize
 from tests.conftest import DemoGraph
 from tests.support.converged import assert_no_leftovers, assert_pins_are_heads

@@ -21,7 +21,6 @@ from pyspark import Accumulator
 
 from omnigraph_ops.config.settings import Settings
 from omnigraph_ops.coordination.rewrite_journal import TaskOrder, TaskOutcome
-from omnigraph_ops.lance.index_parts import NewIndex
 from omnigraph_ops.lance.rewrites import TaskLimits
 from omnigraph_ops.models.backup import CopyDone, CopyOrder
 from omnigraph_ops.models.runs import SubmitOutcome
@@ -30,18 +29,17 @@ from omnigraph_ops.spark import (
     backup_jobs,
     evidence_job,
     expire_job,
-    index_tasks,
     orphans_job,
     rewrite_job,
 )
 from omnigraph_ops.spark.backup_jobs import Restoring, copy_on_worker, restore_on_worker
 from omnigraph_ops.spark.expire_job import delete_on_worker
-from omnigraph_ops.spark.index_tasks import IndexTaskOutcome, Order, index_on_worker
 from omnigraph_ops.spark.orphans_tasks import Judging, Source, judge_rows, rows_of_sources
-from omnigraph_ops.spark.rewrite_job import execute_on_worker
+from omnigraph_ops.spark.rewrite_job import IndexTaskOutcome, Order, execute_on_worker, index_on_worker
 from omnigraph_ops.stages.backup import parts
 from omnigraph_ops.stages.backup.transfer import CopyPace
 from omnigraph_ops.stages.expire_rows.apply import TaskDone
+from omnigraph_ops.stages.optimize.index_work import NewIndex
 
 # Tasks get these with their functions; the environment of a worker is another one.
 MARKS, HELD, FREE = os.environ["MARKS"], os.environ["HELD"], int(os.environ["FREE"])
@@ -149,7 +147,7 @@ def _die() -> None:
 
 _JOBS: dict[str, tuple[ModuleType, dict[str, object]]] = {
     "rewrite": (rewrite_job, {"execute_on_worker": _rewrite}),
-    "index": (index_tasks, {"index_on_worker": _index}),
+    "index": (rewrite_job, {"index_on_worker": _index}),
     "read": (evidence_job, {"_read_all": _read}),
     "source": (orphans_job, {"rows_of_sources": _source, "judge_rows": _judge}),
     "judge": (orphans_job, {"rows_of_sources": _source, "judge_rows": _judge}),

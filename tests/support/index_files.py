@@ -7,8 +7,7 @@ from pathlib import Path
 import pyarrow as pa
 from lance.file import LanceFileReader, LanceFileWriter
 
-from omnigraph_ops.lance.gateway import Dataset
-from omnigraph_ops.lance.tables import described
+from omnigraph_ops.lance.gateway import Dataset, described
 
 
 def entries(dataset: Dataset, name: str) -> pa.Table:

@@ -43,9 +43,8 @@ from omnigraph_ops.stages.backup.transfer import (
     tally,
 )
 from omnigraph_ops.stages.stage import Submit
-from omnigraph_ops.storage.half_written import is_half_written
 from omnigraph_ops.storage.inventory import OpsFault, look_again
-from omnigraph_ops.storage.store import Storage
+from omnigraph_ops.storage.store import Storage, is_half_written
 
 T = TypeVar("T")
 _PART_BYTES = 256 * 1024 * 1024

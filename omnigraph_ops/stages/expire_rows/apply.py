@@ -6,28 +6,107 @@ The deletion files of plain Lance may be written by tasks of the Spark job `expi
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Container, Iterable, Sequence
+from collections.abc import Callable, Container, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
+
+from tenacity import RetryError
 
 from omnigraph_ops.coordination.environment import refuse_wrong_clock
 from omnigraph_ops.coordination.freezes import refuse_any_freeze
-from omnigraph_ops.coordination.lease import LeasePlace, committer_lease
+from omnigraph_ops.coordination.lease import LeasePlace, committer_lease, committer_turn
 from omnigraph_ops.coordination.sealed import verify
 from omnigraph_ops.coordination.state import EXPIRE_ROWS_LEASE_PATH, RESULTS_DIR, Records
 from omnigraph_ops.engine import EngineCli, engine_cli, require_stamp
-from omnigraph_ops.errors import InvalidInput, OpsError, StorageError
+from omnigraph_ops.errors import InvalidInput, OpsError, PublishConflict, StorageError
 from omnigraph_ops.graph.graph import Graph
 from omnigraph_ops.graph.layout import new_ulid
-from omnigraph_ops.lance.gateway import CommitConflict, Dataset, IncompatibleCommit, live_rows
-from omnigraph_ops.lance.rows import Clock, FragmentDelete, commit_deletes
+from omnigraph_ops.lance.gateway import LOST_COMMITS, CommitConflict, Dataset, IncompatibleCommit, live_rows
+from omnigraph_ops.lance.rows import Clock, FragmentDelete, commit_deletes, delete_below
 from omnigraph_ops.models.cleanup import RowRetentionPlan, RowRetentionReport, TableRowPlan, TableRowStats
 from omnigraph_ops.models.runs import Unit
 from omnigraph_ops.outcomes.run_journal import what_came_of
 from omnigraph_ops.progress import SILENT, Progress, Stopped
-from omnigraph_ops.stages.expire_rows.delete import expiring_table, sweep_branches
-from omnigraph_ops.stages.expire_rows.plain import Delete, Turn, delete_here, expire_plain
+from omnigraph_ops.stages.expire_rows.delete import ATTEMPTS, again_after, expiring_table, sweep_branches
+from omnigraph_ops.stages.expire_rows.plan import Aged
 from omnigraph_ops.stages.stage import Submit
 from omnigraph_ops.storage.inventory import first_missing, remove_files
+
+_PLAIN_PAUSE_SECONDS = 0.2
+
+Turn = Callable[[], contextlib.AbstractContextManager[object]]
+"""The committer lease for a block, in which the table is still what was counted and nobody froze it; else it raises."""
+
+
+Delete = Callable[[Dataset, Clock, int, Turn], int]
+"""Deletes the rows of an open version below a cut in one commit, made in a turn, and returns how many. Destroys rows.
+
+It raises `CommitConflict` or `IncompatibleCommit` where another writer changed some of the rows, or replaced all; then
+nothing was deleted.
+"""
+
+
+def delete_here(dataset: Dataset, clock: Clock, cut: int, turn: Turn) -> int:
+    """In this process. As `Delete`."""
+    with turn():
+        return delete_below(dataset, clock, cut)
+
+
+def expire_plain(graph: Graph, plan: RowRetentionPlan, table: TableRowPlan, delete: Delete) -> TableRowStats:
+    """Delete the rows below the cut in one commit, counted anew before each attempt. Destroys rows.
+
+    The delete sees exactly the version that was counted: rows that others append meanwhile stay, and one that
+    another writer changed makes the commit a conflict.
+
+    Raises:
+        StalePlan: more rows are below the cut than the plan allows.
+        PublishConflict: other writers were faster each time; nothing was deleted.
+    """
+    again = again_after(*LOST_COMMITS, graph=graph, pause=_PLAIN_PAUSE_SECONDS)
+    try:
+        removed = again(_delete_expired, graph, plan, table, delete)
+    except RetryError:
+        raise PublishConflict(
+            f"{table.table_key}: other writers were faster {ATTEMPTS} times; nothing was deleted; apply the plan again"
+        ) from None
+    attempts = again.statistics["attempt_number"]
+    try:
+        return _stats(graph, table, removed, attempts)
+    except OpsError as error:
+        why = f"{removed:,} row(s) were deleted, but the table could not be read afterwards: {error}"
+        return TableRowStats(table_key=table.table_key, rows_removed=removed, attempts=attempts, error=why)
+
+
+def _delete_expired(graph: Graph, plan: RowRetentionPlan, table: TableRowPlan, delete: Delete) -> int:
+    """Delete what is counted now. Destroys rows.
+
+    Rows are counted, and tasks look for them, without the lease: that may take long. The commit is for the version
+    that was counted, so the bounds need no second look under the lease.
+    """
+    aged = Aged.of(graph, graph.state_of(table.table_key), table)
+    aged.refuse_another(graph, table)
+
+    @contextlib.contextmanager
+    def turn() -> Iterator[None]:
+        with committer_turn(graph, f"expire rows of {table.table_key}") as keeper:
+            refuse_any_freeze(graph)
+            graph.lance.refuse_another(aged.dataset)
+            keeper.assert_held()
+            yield
+
+    return delete(aged.dataset, aged.clock, table.cut, turn) if aged.refuse_over_bounds(plan, table) else 0
+
+
+def _stats(graph: Graph, table: TableRowPlan, removed: int, attempts: int) -> TableRowStats:
+    """What a reader sees now. Reads."""
+    aged = Aged.of(graph, graph.state_of(table.table_key), table)
+    return TableRowStats(
+        table_key=table.table_key,
+        rows_removed=removed,
+        rows_left=aged.rows(),
+        attempts=attempts,
+        manifest_version=int(aged.dataset.version),
+    )
+
 
 _STOPPED = "the run was asked to stop; no row was deleted"
 _PLACE = LeasePlace(path=EXPIRE_ROWS_LEASE_PATH, name="the row retention lease")

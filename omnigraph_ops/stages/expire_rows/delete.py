@@ -13,7 +13,16 @@ import time
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
-from tenacity import RetryCallState, RetryError, Retrying, retry_if_exception_type, stop_after_attempt, wait_fixed
+from tenacity import (
+    RetryCallState,
+    RetryError,
+    Retrying,
+    retry_if_exception_type,
+    stop_after_attempt,
+    wait_fixed,
+    wait_incrementing,
+    wait_random,
+)
 
 from omnigraph_ops.coordination.freezes import refuse_any_freeze
 from omnigraph_ops.coordination.guards import refuse_pending
@@ -29,7 +38,6 @@ from omnigraph_ops.lance.gateway import DatasetMissing
 from omnigraph_ops.lance.rows import Keys, among, besides, keys_left
 from omnigraph_ops.models.cleanup import EdgeRows, RowRetentionPlan, TableRowPlan, TableRowStats
 from omnigraph_ops.progress import Progress
-from omnigraph_ops.stages.expire_rows.plain import ATTEMPTS, again_after
 from omnigraph_ops.stages.expire_rows.plan import (
     Aged,
     EdgeEnds,
@@ -38,14 +46,14 @@ from omnigraph_ops.stages.expire_rows.plan import (
     edges_at,
     edges_of,
     entry_in,
-    lasting_drift,
-    lost_indexes,
     rows_in,
     state_of,
+    unwritable,
 )
 from omnigraph_ops.stages.expire_rows.statements import Deletion, Way, deletion_of
 from omnigraph_ops.stages.recovery.recover import recover, withdraw_expiry
 
+ATTEMPTS = 5
 _MAIN = "main"
 _PAUSE_SECONDS = 0.5
 _POLL_SECONDS = 0.2
@@ -59,6 +67,16 @@ _RENEWED = (
 )
 _NAMED = 5
 """Ids in an error; more of them are counted only."""
+
+
+def again_after(*errors: type[Exception], graph: Graph, pause: float) -> Retrying:
+    """A bounded number of attempts, with longer and longer pauses; a run that is asked to stop ends them. Pure."""
+    return Retrying(
+        retry=retry_if_exception_type(errors),
+        stop=stop_after_attempt(ATTEMPTS),
+        wait=wait_incrementing(pause, pause) + wait_random(0, pause),
+        sleep=graph.run.pause,
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -157,14 +175,10 @@ class ExpiringTable:
     def _refuse_unwritable(self) -> None:
         """Raise `EngineConflict` where the engine would refuse the merge, `EngineFailure` where it would do harm."""
         keys = (self.table.table_key, *(e.table_key for e in self.ends))
-        if self.plan.branch is not None:
-            lost = lost_indexes(self.graph, state_of(self.graph, self.plan.branch), keys)
-            if lost is not None:
-                raise EngineFailure(f"{lost}; nothing was deleted")
-            return
-        problem = next((found for key in keys if (found := lasting_drift(self.graph, key)) is not None), None)
+        problem = unwritable(self.graph, state_of(self.graph, self.plan.branch), keys)
         if problem is not None:
-            raise EngineConflict(problem)
+            on_branch = self.plan.branch is not None
+            raise EngineFailure(f"{problem}; nothing was deleted") if on_branch else EngineConflict(problem)
 
     @contextlib.contextmanager
     def _branch(self, name: str) -> Iterator[None]:

@@ -158,7 +158,7 @@ class Aged:
         return expired
 
 
-def lasting_drift(graph: Graph, table_key: str) -> str | None:
+def _lasting_drift(graph: Graph, table_key: str) -> str | None:
     """The drift of a table that a few looks agree on; a writer between commit and publish is none. Reads."""
     problem = None
     for _ in looks(graph):
@@ -173,14 +173,19 @@ def lasting_drift(graph: Graph, table_key: str) -> str | None:
     return problem
 
 
-def lost_indexes(graph: Graph, state: BranchState, table_keys: Iterable[str]) -> str | None:
+def unwritable(graph: Graph, state: BranchState, table_keys: Iterable[str]) -> str | None:
+    """Why the engine must not, or would not, delete in these tables of a state; None when it may. Reads."""
+    if state.branch is not None:
+        return _lost_indexes(graph, state, table_keys)
+    return next((problem for key in table_keys if (problem := _lasting_drift(graph, key)) is not None), None)
+
+
+def _lost_indexes(graph: Graph, state: BranchState, table_keys: Iterable[str]) -> str | None:
     """Why the engine must not delete on a branch of this branch, None when it may. Reads manifests.
 
     Lance 9.0 takes what a branch inherited for its own when it makes a branch of it: nobody finds the files of those
     indexes. Writes fail there, and searches on the branch into which such a branch is merged.
     """
-    if state.branch is None:
-        return None
     for entry in (entry_in(graph, state, key) for key in table_keys):
         dataset = graph.open_pinned(entry)
         own = entry.branch == state.branch
@@ -311,6 +316,4 @@ class _RowPlanner:
         if not self.graph.format.publishes:
             return None
         keys = (entry.table_key, *(e.table_key for e in edges_of(self.facts, entry.table_key)))
-        if self.state.branch is not None:
-            return lost_indexes(self.graph, self.state, keys)
-        return next((problem for key in keys if (problem := lasting_drift(self.graph, key)) is not None), None)
+        return unwritable(self.graph, self.state, keys)

@@ -23,10 +23,10 @@ from omnigraph_ops.parallel import in_parallel
 from omnigraph_ops.stages.freeze.files import gaps
 from omnigraph_ops.stages.freeze.observe import head_of
 from omnigraph_ops.stages.optimize.budget import last_run
+from omnigraph_ops.stages.optimize.fragments import missing_indexes, part, parts_of, shares_of
 from omnigraph_ops.stages.optimize.index_plan import foreign_note
 from omnigraph_ops.stages.optimize.observe import columns_without_values, policy_of, text_state
 from omnigraph_ops.stages.optimize.plan import OptimizePolicy, owners_note
-from omnigraph_ops.stages.optimize.shares import missing_indexes, part, parts_of, shares_of
 from omnigraph_ops.storage.inventory import below_folder
 
 VERSIONS, DEAD_BYTES = 5, 15

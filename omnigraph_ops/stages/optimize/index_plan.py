@@ -19,7 +19,7 @@ from omnigraph_ops.lance.tables import TEXT_DETAILS, FragmentFacts, IndexFacts, 
 from omnigraph_ops.lance.text_indexer import COMMAND
 from omnigraph_ops.lance.vector_indexes import VectorFacts
 from omnigraph_ops.models.optimize import IndexBuild, IndexFold, PendingIndex, RewritePolicy
-from omnigraph_ops.stages.optimize.tiers import RewriteRules, kept_apart, live_rows
+from omnigraph_ops.stages.optimize.fragments import RewriteRules, kept_apart, uncovered_rows
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -45,19 +45,9 @@ def index_folds(indexes: Sequence[IndexFacts], fragments: Sequence[FragmentFacts
     segments covers what they cover together.
     """
     current = frozenset(f.fragment_id for f in fragments)
-    folds = []
-    for index in indexes:
-        uncovered = len(current - index.covered)
-        if uncovered or index.segments > 1:
-            folds.append(
-                IndexFold(
-                    name=index.name,
-                    columns=index.columns,
-                    segments=index.segments,
-                    uncovered_fragments=uncovered,
-                )
-            )
-    return tuple(sorted(folds, key=lambda fold: fold.name))
+    folds = (replace(_fold(index), uncovered_fragments=len(current - index.covered)) for index in indexes)
+    behind = (fold for fold in folds if fold.uncovered_fragments or fold.segments > 1)
+    return tuple(sorted(behind, key=lambda fold: fold.name))
 
 
 def with_rebuilds(
@@ -116,17 +106,12 @@ def waiting_for_rows(facts: TableFacts, rules: RewriteRules, limit: float) -> Wa
     if rules.policy is not RewritePolicy.TIERED or limit <= 0 or not behind:
         return None
     rows = max(uncovered_rows(facts.fragments, index) for index in facts.indexes)
-    few = rows <= limit * sum(live_rows(f) for f in facts.fragments)
+    few = rows <= limit * sum(f.live_rows for f in facts.fragments)
     if not few or any(_unusable(i, facts.fragments) for i in facts.indexes):
         return None
     if kept_apart(facts.fragments, rules, facts.indexes):
         return None
     return Waiting(names=tuple(fold.name for fold in behind), rows=rows, limit=limit)
-
-
-def uncovered_rows(fragments: Sequence[FragmentFacts], index: IndexFacts) -> int:
-    """Rows that a query through the index scans. Pure."""
-    return sum(live_rows(f) for f in fragments if f.fragment_id not in index.covered)
 
 
 def _unusable(index: IndexFacts, fragments: Sequence[FragmentFacts]) -> bool:
@@ -157,7 +142,7 @@ def index_bytes(
 
 def _fold_bytes(index: IndexFacts, fragments: Iterable[FragmentFacts]) -> int:
     """Folding writes the whole index anew; its size follows the rows that it covers."""
-    rows = {f.fragment_id: live_rows(f) for f in fragments}
+    rows = {f.fragment_id: f.live_rows for f in fragments}
     covered = sum(number for fragment, number in rows.items() if fragment in index.covered)
     return index.size_bytes * sum(rows.values()) // covered if covered else index.size_bytes
 

@@ -3,13 +3,17 @@
 On a graph this is done on a shallow clone of the published version, and the files are moved over. Lance builds an index
 and commits it in one call; on the clone that commit touches nothing that a reader or writer of the table sees, however
 long the work takes. One small commit of the table follows. On plain Lance each index is one commit of the dataset.
+
+Several workers may make an index, each of some fragments; it is joined to one segment (docs/adr/0023).
 """
 
 from __future__ import annotations
 
+import base64
 import contextlib
+import pickle
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
@@ -28,7 +32,6 @@ from omnigraph_ops.lance.gateway import (
     LanceGateway,
     lance_errors,
 )
-from omnigraph_ops.lance.index_parts import Fragments, NewIndex, join_parts, write_part
 from omnigraph_ops.lance.tables import (
     build_index,
     build_text_again,
@@ -38,12 +41,55 @@ from omnigraph_ops.lance.tables import (
     text_parameters,
 )
 from omnigraph_ops.lance.text_indexer import COMMAND, begin, home_of, is_installed, process_of
-from omnigraph_ops.lance.vector_indexes import centre_of, centroids_for, facts_of, retrain
+from omnigraph_ops.lance.vector_indexes import (
+    Vectors,
+    centre_of,
+    centroids_for,
+    facts_of,
+    refine,
+    retrain,
+    with_centroids,
+)
 from omnigraph_ops.models.optimize import IndexBuild, IndexFold, TablePlan
 from omnigraph_ops.progress import SILENT, Progress
 from omnigraph_ops.stages.optimize.index_plan import INVERTED
 from omnigraph_ops.stages.optimize.units import Effort, Guard, noted
 from omnigraph_ops.storage.inventory import below_folder, move_files
+
+Fragments = tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NewIndex:
+    """An index to make anew, of whose fragments each worker may take some."""
+
+    name: str
+    column: str
+    index_type: str
+    """`BTREE`, `INVERTED` or `IVF_FLAT`."""
+    release: str | None = None
+    """The release of pylance that writes a text index."""
+    parameters: Mapping[str, object] = field(default_factory=dict)
+    """Of a text index; empty for those of the engine."""
+    metric: str = "L2"
+    centroids: Vectors | None = None
+    """Of a vector index, in rows: parts with centroids of their own do not join."""
+
+
+def groups_of(dataset: Dataset, *, most: int) -> tuple[Fragments, ...]:
+    """All fragments in groups of about as many rows, at most so many. Pure."""
+    fragments = sorted(dataset.get_fragments(), key=lambda f: (-int(f.metadata.physical_rows), int(f.fragment_id)))
+    ids, number = [int(f.fragment_id) for f in fragments], max(1, min(most, len(fragments)))
+    return tuple(tuple(sorted(ids[start::number])) for start in range(number))
+
+
+_ACTIONS = {
+    "fold": "fold index",
+    "build": "build index",
+    "part": "build a part of index",
+    "join": "join the parts of index",
+}
+"""What an older pylance is asked for, by the kind of the request."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -72,8 +118,7 @@ class IndexWriter:
         Raises:
             LanceFailure, CommitConflict: as when the dataset were folded in this process.
         """
-        request = {"kind": "fold", "segments": segments}
-        self._ask(dataset, release, f"fold index {name} of {dataset.uri}", name, request, progress)
+        self._ask(dataset, release, "fold", name, progress, segments=segments)
 
     def build_text(  # noqa: PLR0917 - one request
         self,
@@ -85,30 +130,26 @@ class IndexWriter:
         parameters: Mapping[str, object] = MappingProxyType({}),
     ) -> None:
         """Build a text index anew, without `parameters` with those of the engine; as `fold_text`. Writes."""
-        request = {"kind": "build", "column": column, "parameters": dict(parameters)}
-        self._ask(dataset, release, f"build index {name} of {dataset.uri}", name, request, progress)
+        self._ask(dataset, release, "build", name, progress, column=column, parameters=dict(parameters))
 
     def part(self, dataset: Dataset, index: NewIndex, fragments: Fragments) -> str:
         """The description of a part of an index, which nothing refers to; raises as `fold_text`. Writes files."""
         if index.release is None:
             return write_part(dataset, index, fragments)
         what = {"column": index.column, "parameters": dict(index.parameters), "fragments": fragments}
-        request: dict[str, object] = {"kind": "part", **what}
-        action = f"build a part of index {index.name} of {dataset.uri}"
-        return str(self._ask(dataset, index.release, action, index.name, request, SILENT)["part"])
+        return str(self._ask(dataset, index.release, "part", index.name, SILENT, **what)["part"])
 
     def join(self, dataset: Dataset, index: NewIndex, parts: Sequence[str]) -> None:
         """Join the parts of an index to one segment, in its place; raises as `fold_text`. Writes."""
         if index.release is None:
             join_parts(dataset, index, parts)
-            return
-        request = {"kind": "join", "column": index.column, "parts": list(parts)}
-        action = f"join the parts of index {index.name} of {dataset.uri}"
-        self._ask(dataset, index.release, action, index.name, request, SILENT)
+        else:
+            self._ask(dataset, index.release, "join", index.name, SILENT, column=index.column, parts=list(parts))
 
-    def _ask(  # noqa: PLR0917 - one request
-        self, dataset: Dataset, release: str, action: str, name: str, request: Mapping[str, object], progress: Progress
+    def _ask(
+        self, dataset: Dataset, release: str, kind: str, name: str, progress: Progress, **what: object
     ) -> Mapping[str, Any]:
+        action = f"{_ACTIONS[kind]} {name} of {dataset.uri}"
         if not is_installed(self.home, release):
             raise LanceFailure(
                 f"cannot {action}: pylance {release} is not installed in {self.home}; no row was changed; "
@@ -119,7 +160,8 @@ class IndexWriter:
             "version": int(dataset.version),
             "storage_options": self.lance.storage_options,
             "name": name,
-            **request,
+            "kind": kind,
+            **what,
         }
         answer = process_of(self.home / release).ask(action, whole, progress)
         with lance_errors(f"open {dataset.uri}"):
@@ -313,3 +355,28 @@ def _new(dataset: Dataset, name: str, column: str, kind: str, release: str | Non
     if kind == "IVF_FLAT" and centroids is None:
         return None
     return NewIndex(name=name, column=column, index_type=kind, release=release, centroids=centroids)
+
+
+def write_part(dataset: Any, index: NewIndex, fragments: Fragments) -> str:
+    """Make a scalar or vector index of these fragments, which nothing refers to; its description. Writes files."""
+    trained = with_centroids(index.metric, index.centroids) if index.centroids is not None else {}
+    with lance_errors(f"build a part of index {index.name} of {dataset.uri}"):
+        part = dataset.create_index_uncommitted(
+            index.column, index.index_type, name=index.name, replace=True, fragment_ids=list(fragments), **trained
+        )
+    return base64.b64encode(pickle.dumps(part)).decode()
+
+
+def join_parts(dataset: Any, index: NewIndex, parts: Sequence[str]) -> None:
+    """Join the parts, of all fragments together, to one segment in place of the index; a few commits at most. Writes.
+
+    Raises:
+        LanceFailure: they do not join, or somebody else committed.
+    """
+    found = [pickle.loads(base64.b64decode(part)) for part in parts]
+    with lance_errors(f"join the parts of index {index.name} of {dataset.uri}"):
+        joined = dataset.merge_existing_index_segments(found)
+        dataset.commit_existing_index_segments(index.name, index.column, [joined])
+        dataset.checkout_latest()
+    if index.centroids is not None:
+        refine(dataset, index.name, index.centroids)

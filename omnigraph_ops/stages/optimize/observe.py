@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
 from omnigraph_ops.coordination.pace import ceilings_of
-from omnigraph_ops.errors import CorruptGraph, OpsError
+from omnigraph_ops.errors import OpsError
 from omnigraph_ops.graph.graph import Graph, spec_of
 from omnigraph_ops.graph.lance_manifest import lost_indexes
 from omnigraph_ops.graph.layout import chain_folder
@@ -29,9 +29,9 @@ from omnigraph_ops.lance.text_indexer import RELEASES, home_of, is_installed
 from omnigraph_ops.lance.vector_indexes import vector_facts
 from omnigraph_ops.models.optimize import BranchTable, IndexBuild, PendingIndex
 from omnigraph_ops.parallel import in_parallel
+from omnigraph_ops.stages.optimize.fragments import Thresholds, missing_indexes
 from omnigraph_ops.stages.optimize.index_plan import INVERTED, TextState, foreign_texts, index_folds
 from omnigraph_ops.stages.optimize.plan import NO_VECTORS, OptimizePolicy, TableObservation
-from omnigraph_ops.stages.optimize.shares import missing_indexes, thresholds_of
 from omnigraph_ops.stages.optimize.units import refuse_deferral
 from omnigraph_ops.storage.inventory import below_folder
 
@@ -60,20 +60,25 @@ def text_state(graph: Graph, entry: TableEntry, spec: TableSpec, facts: TableFac
 
 
 def policy_of(graph: Graph, spark_threshold_bytes: int | None = None) -> OptimizePolicy:
-    """The optimize policy of a graph under its settings. Pure."""
+    """The optimize policy of a graph under its settings. Reads the number of cores."""
     settings = graph.settings
     threshold = settings.spark_threshold_bytes if spark_threshold_bytes is None else spark_threshold_bytes
     return OptimizePolicy(
         target_rows=settings.target_rows_per_fragment,
         spark_threshold_bytes=threshold,
         compacts_blobs=graph.format.compacts_blobs,
-        rewrite=settings.policy,
+        policy=settings.policy,
         fan_in=settings.tier_fan_in,
         unindexed_share=settings.tier_unindexed_share,
         # With --auto what is below the cutoff is not rewritten, so the default becomes a bound, too.
         cutoff=settings.fragment_cutoff if settings.auto else settings.cutoff,
         task_bytes=ceilings_of(settings).task_bytes,
-        thresholds=thresholds_of(settings),
+        thresholds=Thresholds(
+            fragments=settings.fragment_cutoff,
+            unindexed_share=settings.auto_unindexed_share,
+            deleted_share=settings.auto_deleted_share,
+            off=settings.auto_off,
+        ),
         auto=settings.auto,
         retrain_vectors=settings.retrain_vectors,
         owns_config=graph.format.publishes,
@@ -87,12 +92,7 @@ def observe_table(graph: Graph, entry: TableEntry, policy: OptimizePolicy) -> Ta
         CorruptGraph: the HEAD is behind the pin.
     """
     spec = spec_of(graph, entry)
-    head = graph.open_head(entry)
-    if head.version < entry.version:
-        raise CorruptGraph(
-            f"table '{entry.table_key}' Lance HEAD version {head.version} is behind manifest version "
-            f"{entry.version}; nothing was written; restore the table from a backup"
-        )
+    head = graph.open_head_past_pin(entry, "nothing was written")
     # Lance 13 takes an index that it remaps in a shallow clone for the original's, and nobody finds its files.
     inherits = not head.has_stable_row_ids and bool(inherited_indexes(head))
     wanted = head.version == entry.version and (policy.compacts_blobs or not spec.blob_columns) and not inherits

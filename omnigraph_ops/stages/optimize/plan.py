@@ -20,6 +20,20 @@ from omnigraph_ops.models.optimize import (
     SkipReason,
     TablePlan,
 )
+from omnigraph_ops.stages.optimize.fragments import (
+    RewriteRules,
+    Thresholds,
+    counted,
+    cut,
+    deferred_below,
+    excluded,
+    is_full,
+    missing_indexes,
+    mostly_deleted,
+    parts_of,
+    put_right,
+    shares_of,
+)
 from omnigraph_ops.stages.optimize.index_plan import (
     IndexWork,
     TextState,
@@ -34,15 +48,6 @@ from omnigraph_ops.stages.optimize.index_plan import (
     with_retrains,
     with_texts,
 )
-from omnigraph_ops.stages.optimize.shares import (
-    Thresholds,
-    deferred_below,
-    missing_indexes,
-    parts_of,
-    put_right,
-    shares_of,
-)
-from omnigraph_ops.stages.optimize.tiers import RewriteRules, counted, cut, excluded, is_full, mostly_deleted
 
 NO_VECTORS = "column has no non-null vectors to train on yet"
 
@@ -77,17 +82,13 @@ class TableObservation:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class OptimizePolicy:
+class OptimizePolicy(RewriteRules):
     """What to want; the same for every table of a run."""
 
-    target_rows: int
     spark_threshold_bytes: int
     compacts_blobs: bool
-    rewrite: RewritePolicy = RewritePolicy.CONVERGE
-    fan_in: int = 4
     unindexed_share: float = 0.0
     """Tiered: the share of rows that indexes may leave uncovered before they are folded."""
-    cutoff: int | None = None
     task_bytes: int | None = None
     """The most that one task reads; None is no bound."""
     thresholds: Thresholds = field(default_factory=Thresholds)
@@ -101,18 +102,13 @@ class OptimizePolicy:
     @property
     def exclude(self) -> Exclude | None:
         """`left_alone` for the edge; None when nothing ever is, which saves a look at every fragment. Pure."""
-        plain = self.rewrite is RewritePolicy.CONVERGE and self.cutoff is None and self.task_bytes is None
+        plain = self.policy is RewritePolicy.CONVERGE and self.cutoff is None and self.task_bytes is None
         return None if plain else self.left_alone
-
-    @property
-    def rules(self) -> RewriteRules:
-        """What a rewrite wants. Pure."""
-        return RewriteRules(target_rows=self.target_rows, policy=self.rewrite, fan_in=self.fan_in, cutoff=self.cutoff)
 
     def left_alone(self, fragments: Sequence[FragmentFacts], indexes: Sequence[IndexFacts] = ()) -> frozenset[int]:
         """The fragments that a rewrite does not touch; `indexes` as for `excluded`. Pure."""
         full = frozenset(f.fragment_id for f in fragments if is_full(f, self.task_bytes))
-        return full | excluded(counted(fragments, self.task_bytes, self.target_rows), self.rules, indexes)
+        return full | excluded(counted(fragments, self.task_bytes, self.target_rows), self, indexes)
 
     @property
     def cut(self) -> Cut | None:
@@ -187,7 +183,10 @@ def _index_work(
     foreign = foreign_texts(facts, seen.texts)
     shown = shown_dead_entries(facts, seen.dead.found)
     pressing = builds or foreign or seen.stale or seen.lost or shown or unhidden
-    waiting = None if pressing else waiting_indexes(seen.spec, facts, policy)
+    # With one fragment of an edge table uncovered the engine plans a traversal of several hops as if there were no
+    # index and reads every edge, so there the cost is not in proportion to what waits.
+    may_wait = not pressing and not seen.spec.is_edge
+    waiting = waiting_for_rows(facts, policy, policy.unindexed_share) if may_wait else None
     folds = () if waiting else index_folds(facts.indexes, facts.fragments)
     why = dict.fromkeys(seen.stale, "still has entries of updated rows") | dict.fromkeys(seen.lost, "lacks files")
     folds = with_rebuilds(folds, facts.indexes, why)
@@ -216,15 +215,6 @@ def owners_note(facts: TableFacts, policy: OptimizePolicy) -> str | None:
     if policy.owns_config or not facts.auto_cleanup_keys:
         return None
     return "its owner has Lance remove old versions (lance.auto_cleanup.*), which stays"
-
-
-def waiting_indexes(spec: TableSpec, facts: TableFacts, policy: OptimizePolicy) -> Waiting | None:
-    """The indexes that are left behind for now. Pure.
-
-    None on an edge table: with one fragment uncovered the engine plans a traversal of several hops as if there
-    were no index and reads every edge, so there the cost is not in proportion to what waits.
-    """
-    return None if spec.is_edge else waiting_for_rows(facts, policy.rules, policy.unindexed_share)
 
 
 def index_builds(seen: TableObservation, facts: TableFacts) -> tuple[tuple[IndexBuild, ...], tuple[PendingIndex, ...]]:

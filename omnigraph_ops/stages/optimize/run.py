@@ -38,13 +38,12 @@ from omnigraph_ops.models.runs import Unit
 from omnigraph_ops.outcomes.run_journal import optimized
 from omnigraph_ops.parallel import in_parallel
 from omnigraph_ops.progress import SILENT, About, Meter, Progress, Stopped
-from omnigraph_ops.stages.optimize.budget import accounted, run_within, under_budget, untouched
+from omnigraph_ops.stages.optimize.budget import accounted, run_within, too_late, under_budget, untouched
 from omnigraph_ops.stages.optimize.index_work import IndexWriter
-from omnigraph_ops.stages.optimize.internal_tables import optimize_internal_last
 from omnigraph_ops.stages.optimize.observe import observe_table, policy_of
 from omnigraph_ops.stages.optimize.plan import OptimizePolicy, plan_table
 from omnigraph_ops.stages.optimize.table_run import InProcessExecutor, TableRun, TaskExecutor
-from omnigraph_ops.stages.optimize.units import Effort, Room
+from omnigraph_ops.stages.optimize.units import Effort, Room, optimize_internal, skipped_internal
 
 _ATTEMPTS = 5
 _BACKOFF_SECONDS = 0.25
@@ -67,13 +66,14 @@ def plan_optimize(
     def one(entry: TableEntry) -> TablePlan:
         frozen = why_frozen(graph, freezes, entry)
         if frozen is not None:
-            return _frozen(entry, frozen)
+            return replace(_left_out(entry, OptimizeDecision.SKIPPED, frozen), skipped=SkipReason.FROZEN)
         try:
             plan = plan_table(observe_table(graph, entry, policy), policy)
             if plan.decision is OptimizeDecision.OPTIMIZE and graph.format.publishes:
                 engine_root(graph, entry)  # raises before the work where only the commit would raise otherwise
         except OpsError as error:
-            return _unplannable(entry, error)
+            # It is reported and holds up no other.
+            return replace(_left_out(entry, OptimizeDecision.FAILED, "cannot be looked at"), error=str(error))
         return plan
 
     def planned(found: Sequence[TableEntry]) -> list[TablePlan]:
@@ -144,6 +144,20 @@ def optimize_all(
     stats = run_within(graph, plan, one, budget)
     internal = optimize_internal_last(graph, plan) if not tables else ()
     return OptimizeReport.of(graph.uri, (*stats, *internal))
+
+
+def optimize_internal_last(graph: Graph, plan: OptimizePlan) -> tuple[TableStats, ...]:
+    """Compact the internal tables after those of a plan, if its deadline allows; a fault becomes a row. Writes."""
+    if too_late(plan.not_after_us):
+        return skipped_internal(graph, SkipReason.DEFERRED_BUDGET)
+    try:
+        graph.run.check()
+        return optimize_internal(graph)
+    except Stopped:
+        return ()
+    except OpsError as error:
+        # What the tables did must reach the report whatever happens here.
+        return (TableStats(table_key="__manifest", error=str(error)),)
 
 
 def optimize_table(
@@ -305,25 +319,9 @@ def _planned(graph: Graph, work: _Work, policy: OptimizePolicy) -> tuple[TableEn
     return found, fresh
 
 
-def _frozen(entry: TableEntry, why: str) -> TablePlan:
-    """The plan of a table that somebody keeps as it is: nobody looks into it. Pure."""
+def _left_out(entry: TableEntry, decision: OptimizeDecision, reason: str) -> TablePlan:
+    """The plan of a table that nobody looks into. Pure."""
+    version = entry.version
     return TablePlan(
-        table_key=entry.table_key,
-        decision=OptimizeDecision.SKIPPED,
-        skipped=SkipReason.FROZEN,
-        read_version=entry.version,
-        lance_head_version=entry.version,
-        reason=why,
-    )
-
-
-def _unplannable(entry: TableEntry, error: OpsError) -> TablePlan:
-    """The plan of a table that cannot be looked at: it is reported and holds up no other. Pure."""
-    return TablePlan(
-        table_key=entry.table_key,
-        decision=OptimizeDecision.FAILED,
-        read_version=entry.version,
-        lance_head_version=entry.version,
-        reason="cannot be looked at",
-        error=str(error),
+        table_key=entry.table_key, decision=decision, read_version=version, lance_head_version=version, reason=reason
     )

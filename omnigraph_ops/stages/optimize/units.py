@@ -1,6 +1,6 @@
-"""Units of work on plain Lance, and the count of what the units of any table did.
+"""Units of work that arm nothing, on plain Lance and on internal tables, and the count of what units of any table did.
 
-A unit there: the lease, the effects, a look at what they left. Nothing is armed. A sidecar would tell a reader of the
+A unit on plain Lance: the lease, the effects, a look at what they left. A sidecar would tell a reader of the
 graph manifest which commits are ours to publish; here Lance's own commit is atomic and is the publish, so a kill at any
 point leaves the last commit and perhaps files that nothing refers to, which the journal of the rewrite or `orphans`
 reclaims.
@@ -18,16 +18,20 @@ import time
 from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass, field
 
+from omnigraph_ops.coordination.fence import INTERNAL_COMPACTION
 from omnigraph_ops.coordination.freezes import refuse_frozen
+from omnigraph_ops.coordination.guards import refuse_pending
 from omnigraph_ops.coordination.landing import LandedUnit
-from omnigraph_ops.coordination.lease import committer_turn
-from omnigraph_ops.errors import CorruptGraph, InvalidInput, OpsError, StalePlan
+from omnigraph_ops.coordination.lease import LeaseKeeper, committer_turn
+from omnigraph_ops.errors import CorruptGraph, GraphFrozen, InvalidInput, OpsError, PublishConflict, StalePlan
 from omnigraph_ops.graph.graph import Graph
 from omnigraph_ops.graph.lance_manifest import history
 from omnigraph_ops.graph.state import TableEntry
 from omnigraph_ops.lance.evidence import wrong_content
 from omnigraph_ops.lance.gateway import (
     LOST_COMMITS,
+    CommitConflict,
+    CommitContention,
     Dataset,
     DistanceOverflow,
     LanceFailure,
@@ -36,11 +40,14 @@ from omnigraph_ops.lance.rewrites import RewriteMetrics
 from omnigraph_ops.lance.tables import (
     IndexFacts,
     commit_results,
+    execute_task,
     fold_index,
     fragment_facts,
     index_facts,
+    plan_tasks,
 )
-from omnigraph_ops.models.optimize import UnitWindow
+from omnigraph_ops.models.optimize import SkipReason, TableStats, UnitWindow
+from omnigraph_ops.models.runs import Unit
 
 Guard = Callable[[], None]
 """Raises when another run took over: asked right before every commit."""
@@ -182,3 +189,63 @@ def written_indexes(published: Dataset, effort: Effort) -> int:
     """Bytes of the indexes that were folded or built, as they are published. Reads."""
     anew = {*effort.folded, *effort.built}
     return sum(index.size_bytes for index in index_facts(published) if index.name in anew)
+
+
+_COMPACTIONS = 5
+
+
+def optimize_internal(graph: Graph) -> tuple[TableStats, ...]:
+    """Compact the graph manifest and its companions, or skip them with a token. Writes.
+
+    A foreign commit between a publisher's scan and its merge makes it record a graph version that is
+    too low, and nothing repairs that: so this runs only when the settings say that nobody else
+    publishes. No index, no sidecar, no lineage, as in the engine.
+
+    Raises:
+        PublishConflict: somebody else did publish, again and again.
+    """
+    if not graph.is_alone():
+        return skipped_internal(graph, SkipReason.NOT_EXCLUSIVE)
+    with committer_turn(graph, INTERNAL_COMPACTION) as keeper:
+        try:
+            refuse_pending(graph)
+        except GraphFrozen:
+            return skipped_internal(graph, SkipReason.FROZEN)
+        if not graph.is_alone():  # a fence was lifted meanwhile
+            return skipped_internal(graph, SkipReason.NOT_EXCLUSIVE)
+        return tuple(_compact(graph, key, path, keeper) for key, path in graph.format.internal_tables(graph.context))
+
+
+def skipped_internal(graph: Graph, reason: SkipReason) -> tuple[TableStats, ...]:
+    keys = graph.format.internal_tables(graph.context)
+    return tuple(TableStats(table_key=key, skipped=reason) for key, _ in keys)
+
+
+def _compact(graph: Graph, key: str, path: str, keeper: LeaseKeeper) -> TableStats:
+    for _ in range(_COMPACTIONS):
+        dataset = graph.lance.open(graph.context.location.uri(path))
+        graph.lance.strip_auto_cleanup(dataset)
+        tasks = plan_tasks(dataset, graph.settings.target_rows_per_fragment)
+        if not tasks:
+            return TableStats(table_key=key)
+        results = [execute_task(dataset, task.payload) for task in tasks]
+        unit = Unit(name=key, stage="optimize", table_key=key, table_path=path, version=int(dataset.version))
+        graph.run.begins(unit)
+        keeper.assert_held()
+        try:
+            metrics = commit_results(dataset, results)
+        except (CommitConflict, CommitContention):
+            graph.run.ended(unit, None)
+            continue
+        stats = TableStats(
+            table_key=key,
+            fragments_removed=metrics.fragments_removed,
+            fragments_added=metrics.fragments_added,
+            committed=True,
+        )
+        graph.run.ended(unit, stats)
+        return stats
+    raise PublishConflict(
+        f"internal-table compaction of {key} exhausted {_COMPACTIONS} retries against concurrent writers; "
+        "nothing is lost; run again when nobody else publishes"
+    )

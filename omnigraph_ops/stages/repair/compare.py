@@ -1,13 +1,17 @@
-"""Which fragments, columns and rows differ between two versions of a table, tier by tier."""
+"""Which fragments, columns and rows differ between two versions of a table, tier by tier.
+
+Rows are compared in this process, or in tasks of the job `evidence`.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
 from functools import cached_property
 
 import numpy as np
 
+from omnigraph_ops.errors import OpsError
 from omnigraph_ops.lance.evidence import (
     ColumnFacts,
     FragmentPrint,
@@ -23,11 +27,13 @@ from omnigraph_ops.models.repair import ColumnEvidence, EvidenceTier, RowChange,
 from omnigraph_ops.stages.repair.differences import (
     SHOWN_PER_CHANGE,
     ColumnDiff,
+    Differences,
     RowDiff,
     Rows,
     diff_column,
     diff_rows,
 )
+from omnigraph_ops.stages.stage import Submit
 from omnigraph_ops.views.view import is_blob_description, readable, short
 
 
@@ -203,7 +209,7 @@ def shown_rows(sides: Sides, diff: RowDiff, changed: Rows | None, meter: BytesRe
 def _compare_column(sides: Sides, pair: ColumnPair, meter: BytesRead) -> tuple[ColumnEvidence, RowIds]:
     none = np.zeros(0, np.uint64)
     if pair.before is None or pair.after is None or not pair.comparable:
-        return uncompared_column(pair), none
+        return _column(pair, equal=False), none
     if sides.same_fragments:
         return _column(pair, equal=True, rows_changed=0), none
     before = column_hashes(sides.before.dataset, sides.differing_ids(sides.before), pair.before)
@@ -221,11 +227,6 @@ def compared_column(pair: ColumnPair, diff: ColumnDiff) -> ColumnEvidence:
         rows_changed=diff.changed,
         digests=(diff.before.text, diff.after.text),
     )
-
-
-def uncompared_column(pair: ColumnPair) -> ColumnEvidence:
-    """A column that only one side has, or with another type. Pure."""
-    return _column(pair, equal=False)
 
 
 def _column(
@@ -298,3 +299,74 @@ def _by_values(diff: RowDiff, values: ValueDiff | None) -> tuple[bool | None, st
     if diff.rewritten is not None and not len(diff.rewritten):
         return None, "the row ids are the same and no row is recorded as written again; values were not compared"
     return None, "the row ids are the same; values were not compared"
+
+
+class Here:
+    """Compares in this process, one column at a time."""
+
+    rows = staticmethod(compare_rows)
+    values = staticmethod(compare_values)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Compared:
+    """What the job `evidence` found."""
+
+    differences: Differences
+    bytes_read: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OnSpark:
+    """Compares in tasks of the job `evidence`; what is estimated below `from_bytes` is compared in this process."""
+
+    submit: Submit
+    check: Callable[[], None]
+    tier: EvidenceTier
+    from_bytes: int = 0
+    _found: dict[int, Compared] = field(default_factory=dict)
+    """The values of the table that is at work, by the identity of its sides: one job reads rows and values."""
+
+    def rows(self, sides: Sides, meter: BytesRead) -> RowDiff:
+        """Submit, and keep the values for later. Reads."""
+        self._found.clear()
+        if not self._is_worth_it(sides):
+            return compare_rows(sides, meter)
+        found = self.submit("evidence", self._words(sides), Compared, self.check)
+        meter.count(found.bytes_read)
+        self._found[id(sides)] = found
+        return found.differences.rows
+
+    def values(self, sides: Sides, meter: BytesRead) -> ValueDiff:
+        """What the job of `rows` found. Reads where that was not submitted."""
+        if id(sides) in self._found:
+            return value_diff(sides, self._found[id(sides)].differences)
+        if self._is_worth_it(sides):
+            raise OpsError("the values were not compared, because the job that reads them failed")
+        return compare_values(sides, meter)
+
+    def _is_worth_it(self, sides: Sides) -> bool:
+        cost = next(c.estimated_bytes for c in estimate(sides) if c.tier is self.tier)
+        return not sides.same_fragments and cost >= self.from_bytes
+
+    def _words(self, sides: Sides) -> tuple[str, ...]:
+        before, after = sides.before.dataset, sides.after.dataset
+        versions = ("--before", str(int(before.version)), "--after", str(int(after.version)))
+        values = ("--values",) if self.tier is EvidenceTier.FULL else ()
+        return ("--dataset", str(after.uri), *versions, *values)
+
+
+Comparison = Here | OnSpark
+"""Compares the fragments of one table that differ: rows by id first, then every value."""
+
+
+def value_diff(sides: Sides, found: Differences) -> ValueDiff:
+    """The columns of both sides with what was found about those that can be compared. Pure."""
+    compared = iter(found.columns)
+    return ValueDiff(
+        columns=tuple(
+            compared_column(pair, next(compared)) if pair.comparable else _column(pair, equal=False)
+            for pair in sides.columns
+        ),
+        changed=found.changed,
+    )

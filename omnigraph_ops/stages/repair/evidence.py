@@ -29,6 +29,8 @@ from omnigraph_ops.models.repair import (
 )
 from omnigraph_ops.stages.repair.compare import (
     BytesRead,
+    Comparison,
+    Here,
     Side,
     Sides,
     column_types,
@@ -37,7 +39,6 @@ from omnigraph_ops.stages.repair.compare import (
     read_side,
     shown_rows,
 )
-from omnigraph_ops.stages.repair.comparison import Comparison, Here
 from omnigraph_ops.views.markdown import count
 from omnigraph_ops.views.view import short
 

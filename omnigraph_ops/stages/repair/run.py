@@ -16,7 +16,7 @@ from omnigraph_ops.coordination import sealed
 from omnigraph_ops.coordination.freezes import refuse_frozen
 from omnigraph_ops.coordination.guards import look_again, refuse_lasting
 from omnigraph_ops.coordination.lease import committer_turn
-from omnigraph_ops.errors import CorruptGraph, OpsError, StalePlan, UnknownTable
+from omnigraph_ops.errors import OpsError, StalePlan, UnknownTable
 from omnigraph_ops.graph.graph import Graph, select_entries
 from omnigraph_ops.graph.lance_manifest import History, history
 from omnigraph_ops.graph.layout import now_us
@@ -33,7 +33,7 @@ from omnigraph_ops.models.repair import (
     RepairRow,
 )
 from omnigraph_ops.models.runs import Unit
-from omnigraph_ops.stages.repair.comparison import Comparison
+from omnigraph_ops.stages.repair.compare import Comparison
 from omnigraph_ops.stages.repair.evidence import EvidenceCollector, unseen_blobs
 
 VERIFIED_OPERATIONS = frozenset({"Rewrite", "ReserveFragments"})
@@ -223,12 +223,7 @@ def _isolated(graph: Graph, entry: TableEntry, collector: EvidenceCollector | No
 
 
 def _row(graph: Graph, entry: TableEntry, collector: EvidenceCollector | None) -> RepairRow:
-    head = graph.open_head(entry)
-    if head.version < entry.version:
-        raise CorruptGraph(
-            f"table '{entry.table_key}' Lance HEAD version {head.version} is behind manifest version "
-            f"{entry.version}; {_NOTHING}; restore the table from a backup"
-        )
+    head = graph.open_head_past_pin(entry, _NOTHING)
     chain = history(graph.storage, entry.path, after=entry.version, upto=head.version)
     drifted = bool(chain.operations) or chain.problem is not None
     problem, readable = _against(graph, entry, head, chain) if drifted else (None, True)

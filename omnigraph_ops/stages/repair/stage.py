@@ -82,7 +82,7 @@ class Repair(PlannedStage[RepairRequest, RepairPreview, RepairReport]):
 
     def plan_on_spark(self, graph: Graph, request: RepairRequest, tell: Progress, submit: Submit) -> RepairPreview:
         """The same, rows and values of tables above the threshold compared by the job `evidence`. Reads."""
-        from omnigraph_ops.stages.repair.comparison import OnSpark
+        from omnigraph_ops.stages.repair.compare import OnSpark
         from omnigraph_ops.stages.repair.run import preview_repair
 
         least = graph.settings.spark_from(self.name) or 0

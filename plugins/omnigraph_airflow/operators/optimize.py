@@ -150,7 +150,7 @@ class SummarizeOptimizeOperator(OmnigraphOperator):
             raise AirflowSkipException("no plan was made, see the tasks before this one")
         from omnigraph_ops.outcomes.task_journals import read_tasks
         from omnigraph_ops.stages.optimize.budget import note_deferrals
-        from omnigraph_ops.stages.optimize.internal_tables import optimize_internal_last
+        from omnigraph_ops.stages.optimize.run import optimize_internal_last
 
         tasks = self.table_tasks
         found = read_tasks(graph.storage, run_id_of(context), warn=self.log.warning)

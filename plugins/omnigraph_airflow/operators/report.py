@@ -20,11 +20,10 @@ from omnigraph_airflow.run_report import Failure, RunFacts, RunReport, build, he
 from omnigraph_airflow.task_run import airflow_errors, stages_of
 from omnigraph_ops import serde
 from omnigraph_ops.coordination import sealed
-from omnigraph_ops.errors import OpsError, TransientError
+from omnigraph_ops.errors import OpsError, TransientError, lacks_rights
 from omnigraph_ops.models.health import DriftFinding
 from omnigraph_ops.stages.registry import BY_NAME, tasks_by_stage
 from omnigraph_ops.stages.stage import AnyPlanned, Effect
-from omnigraph_ops.storage.store import lacks_rights
 
 if TYPE_CHECKING:
     from airflow.sdk import Context

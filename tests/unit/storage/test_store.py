@@ -10,9 +10,9 @@ import lance
 import pyarrow as pa
 import pytest
 
-from omnigraph_ops.errors import StorageError
+from omnigraph_ops.errors import StorageError, first_line, reason_of
 from omnigraph_ops.lance.gateway import LanceFailure, lance_errors
-from omnigraph_ops.storage.store import Storage, first_line, reason_of, translated
+from omnigraph_ops.storage.store import Storage, half_written_of, is_half_written, stem_of, temporary_beside, translated
 
 
 def failures(folder: Path) -> list[LanceFailure]:
@@ -142,3 +142,22 @@ def test_a_file_that_did_not_fit_is_not_left_beside_the_one_that_is_there(
                 write("folder/file", b"after")
     assert [path.name for path in tmp_path.rglob("*") if path.is_file()] == ["file"]
     assert storage.read("folder/file") == b"before"
+
+
+@pytest.mark.parametrize("suffix", [".part", ".tmp"])
+@pytest.mark.parametrize("name", ["x.lance", "x" * 255, "\u00e4" * 127, "_" + "\u00e4" * 127])
+def test_a_name_beside_a_file_is_told_from_others_and_never_too_long(name: str, suffix: str) -> None:
+    path = f"/graph/data/{name}"
+    beside = temporary_beside(path, suffix)
+    assert beside != temporary_beside(path, suffix)
+    assert os.path.dirname(beside) == "/graph/data"
+    assert len(os.fsencode(os.path.basename(beside))) <= 255
+    assert is_half_written(beside)
+    assert half_written_of(beside) == stem_of(path)
+    assert path.startswith(stem_of(path))
+
+
+def test_any_other_name_is_of_a_whole_file() -> None:
+    assert stem_of("nodes/x.lance") == "nodes/x.lance"
+    assert not is_half_written("nodes/x.lance")
+    assert half_written_of("nodes/x.lance") is None

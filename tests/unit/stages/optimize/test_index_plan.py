@@ -16,6 +16,7 @@ from omnigraph_ops.graph.stamp6 import Stamp6
 from omnigraph_ops.lance.tables import FragmentFacts, IndexFacts, TableFacts
 from omnigraph_ops.lance.vector_indexes import VectorFacts
 from omnigraph_ops.models.optimize import IndexBuild, IndexFold, PendingIndex, RewritePolicy
+from omnigraph_ops.stages.optimize.fragments import RewriteRules, excluded
 from omnigraph_ops.stages.optimize.index_plan import (
     IndexWork,
     TextState,
@@ -25,7 +26,6 @@ from omnigraph_ops.stages.optimize.index_plan import (
     with_retrains,
     with_texts,
 )
-from omnigraph_ops.stages.optimize.tiers import RewriteRules, excluded
 
 TIERED = RewriteRules(target_rows=10**12, policy=RewritePolicy.TIERED)
 ID = IndexFacts(name="id_idx", columns=("id",), details="BTreeIndexDetails", segments=1, covered=frozenset({0}))
@@ -103,7 +103,7 @@ def test_what_waits_between_covered_fragments_does_not_pile_up(pairs: int, waits
     assert (waiting_for_rows(table(*[100, 1] * pairs, indexes=(spread,)), TIERED, 0.05) is not None) == waits
 
 
-def test_tiers_end_where_an_index_ends() -> None:
+def test_fragments_end_where_an_index_ends() -> None:
     fragments = table(1, 1, 1, 1, 1, 1).fragments
     two = replace(ID, covered=frozenset({0, 1}))
     assert excluded(fragments, TIERED) == frozenset()

@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 from omnigraph_ops.graph.schema import Property, TableSpec
 from omnigraph_ops.lance.tables import FragmentFacts, IndexFacts, TableFacts
 from omnigraph_ops.models.optimize import Executor, OptimizeDecision, PendingIndex, RewritePolicy, SkipReason, TablePlan
+from omnigraph_ops.stages.optimize.fragments import Thresholds
 from omnigraph_ops.stages.optimize.plan import NO_VECTORS, OptimizePolicy, TableObservation, plan_table
-from omnigraph_ops.stages.optimize.shares import Thresholds
 
 POLICY = OptimizePolicy(target_rows=1000, spark_threshold_bytes=10_000, compacts_blobs=True)
 ID = IndexFacts(name="id_idx", columns=("id",), details="BTreeIndexDetails", segments=1, covered=frozenset({0, 1}))
@@ -192,7 +192,7 @@ def test_auto_cleanup_is_stripped_with_other_work_and_never_alone() -> None:
     assert (alone.decision, alone.strip_auto_cleanup) == (OptimizeDecision.NO_OP, False)
 
 
-TIERED = replace(POLICY, rewrite=RewritePolicy.TIERED, unindexed_share=0.1)
+TIERED = replace(POLICY, policy=RewritePolicy.TIERED, unindexed_share=0.1)
 
 
 def tiered(found: TableFacts, *, key: str = "node:Doc", **policy: object) -> TablePlan:
@@ -227,7 +227,7 @@ def test_no_index_of_an_edge_waits_and_none_beside_one_that_is_built() -> None:
     assert ([f.name for f in decided.folds], [b.name for b in decided.builds]) == (["other"], ["id_idx"])
 
 
-@pytest.mark.parametrize("policy", [{"unindexed_share": 0.0}, {"rewrite": RewritePolicy.CONVERGE}, {"cutoff": 1}])
+@pytest.mark.parametrize("policy", [{"unindexed_share": 0.0}, {"policy": RewritePolicy.CONVERGE}, {"cutoff": 1}])
 def test_nothing_waits_without_tiers_or_a_share_or_below_the_cutoff(policy: dict[str, object]) -> None:
     assert len(tiered(behind_by(1), **policy).folds) == 3
 

@@ -1,4 +1,4 @@
-"""Which fragments a rewrite leaves alone, and how big its tasks get. Pure: facts in, fragments out.
+"""Which fragments a rewrite leaves alone, how big its tasks get, and how much of a table wants maintenance. Pure.
 
 Tiered: fragments fall into size classes (tiers), each `fan_in` times the one below. Fragments that lie side
 by side in one tier are merged once there are `fan_in` of them. Then every row moves up a tier when it is
@@ -7,12 +7,14 @@ rewritten, so it is rewritten O(log n) times, and fewer than `fan_in` fragments 
 Lance never merges fragments of which an index covers some and not others. Where indexes are behind, each side
 has tiers of its own; a plan across that line would rewrite what lies on one side of it for nothing.
 
-How big compaction tasks get under a ceiling on bytes per second. Pure: facts in, fragments out. The throttle admits
-whole tasks, and a task that runs reads as fast as it can: what it reads is the burst. Booking it in pieces would keep
-the average and bound nothing, so tasks are cut. The rule is Lance's for rows, in bytes: a fragment of more than half of
-the bound is full and stays; smaller neighbours become one task up to the bound. What two neighbouring tasks write is
-together more than the bound, so the next run has nothing to do. A table keeps more fragments than without a ceiling:
-merging further would take a larger task, whoever plans it.
+How big compaction tasks get under a ceiling on bytes per second. The throttle admits whole tasks, and a task that runs
+reads as fast as it can: what it reads is the burst. Booking it in pieces would keep the average and bound nothing, so
+tasks are cut. The rule is Lance's for rows, in bytes: a fragment of more than half of the bound is full and stays;
+smaller neighbours become one task up to the bound. What two neighbouring tasks write is together more than the bound,
+so the next run has nothing to do. A table keeps more fragments than without a ceiling: merging further would take a
+larger task, whoever plans it.
+
+Of the health of a table the shares that a run improves are here, and from which of them on `--auto` takes a table.
 """
 
 from __future__ import annotations
@@ -20,8 +22,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from omnigraph_ops.lance.tables import FragmentFacts, IndexFacts
-from omnigraph_ops.models.optimize import RewritePolicy
+from omnigraph_ops.graph.schema import TableSpec
+from omnigraph_ops.lance.tables import FragmentFacts, IndexFacts, TableFacts
+from omnigraph_ops.models.health import HealthPart
+from omnigraph_ops.models.optimize import IndexBuild, OptimizeDecision, RewritePolicy, SkipReason, TablePlan
 
 # Lance rewrites a fragment for its own sake when more than this share of its rows is deleted.
 _DELETION_THRESHOLD = 0.1
@@ -64,7 +68,7 @@ def kept_apart(fragments: Sequence[FragmentFacts], rules: RewriteRules, indexes:
 
     Too many are more than the cutoff, or than the tiers of two tables of that size would leave.
     """
-    most = 2 * rules.fan_in * (_tier(sum(map(live_rows, fragments)), rules.fan_in) + 1)
+    most = 2 * rules.fan_in * (_tier(_rows(fragments), rules.fan_in) + 1)
     if rules.cutoff is not None:
         most = min(most, rules.cutoff)
     apart = _left_small(fragments, rules, indexes)
@@ -85,9 +89,9 @@ def mostly_deleted(fragment: FragmentFacts) -> bool:
     return fragment.deleted_rows > _DELETION_THRESHOLD * max(fragment.physical_rows, 1)
 
 
-def live_rows(fragment: FragmentFacts) -> int:
-    """Rows that a rewrite would copy. Pure."""
-    return fragment.physical_rows - fragment.deleted_rows
+def uncovered_rows(fragments: Sequence[FragmentFacts], index: IndexFacts) -> int:
+    """Rows that a query through the index scans. Pure."""
+    return sum(f.live_rows for f in fragments if f.fragment_id not in index.covered)
 
 
 _Segment = tuple[FragmentFacts, ...]
@@ -144,7 +148,7 @@ def _tier_groups(run: Sequence[_Segment], fan_in: int) -> list[list[_Segment]]:
     groups: list[list[_Segment]] = []
     highest = -1
     for segment in reversed(run):
-        own = _tier(sum(map(live_rows, segment)), fan_in)
+        own = _tier(_rows(segment), fan_in)
         if own > highest:
             highest = own
             groups.append([])
@@ -172,8 +176,8 @@ def _bound(runs: list[list[_Segment]], cutoff: int) -> None:
         runs[n][at : at + 2] = [_joined(runs[n][at : at + 2])]
 
 
-def _rows(segment: _Segment) -> int:
-    return sum(map(live_rows, segment))
+def _rows(segment: Sequence[FragmentFacts]) -> int:
+    return sum(f.live_rows for f in segment)
 
 
 def _joined(group: Sequence[_Segment]) -> _Segment:
@@ -215,3 +219,127 @@ def _share_the_last(runs: list[list[FragmentFacts]], most_bytes: int) -> None:
         return
     if runs[-2][-1].data_bytes + runs[-1][0].data_bytes <= most_bytes:
         runs[-1].insert(0, runs[-2].pop())
+
+
+FRAGMENTS, DELETIONS, UNINDEXED = 35, 20, 25
+"""The most points that each part takes."""
+_WORST_DELETED_SHARE = 0.5
+"""From this share on, deletions take all their points."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Shares:
+    """Between 0 and 1, but for the count of small fragments."""
+
+    small_fragments: int
+    small_share: float
+    """Bytes below the target size; nothing when there is only one such fragment: nothing can be merged."""
+    deleted_share: float
+    unindexed_share: float
+    worst_index: str | None
+
+
+def shares_of(
+    facts: TableFacts,
+    spec: TableSpec,
+    target_rows: int,
+    pending: Sequence[str] = (),
+    task_bytes: int | None = None,
+) -> Shares:
+    """The shares of one table; declared indexes on the columns of `pending` cannot be built yet. Pure.
+
+    Fragments that a bound on the bytes of a task lets nobody merge are not small.
+    """
+    fragments = counted(facts.fragments, task_bytes, target_rows)
+    small = small_fragments(fragments, target_rows)
+    in_small = sum(f.data_bytes for f in fragments if f.physical_rows < target_rows)
+    rows = sum(f.physical_rows for f in facts.fragments)
+    uncovered, worst = _worst_index(facts, spec, frozenset(pending))
+    return Shares(
+        small_fragments=small,
+        small_share=_share(in_small, sum(f.data_bytes for f in facts.fragments)) if small > 1 else 0.0,
+        deleted_share=_share(sum(f.deleted_rows for f in facts.fragments), rows),
+        unindexed_share=uncovered,
+        worst_index=worst,
+    )
+
+
+def put_right(shares: Shares, *, folding: bool) -> Shares:
+    """The shares that a run improves; without index work, unindexed rows do not count. Pure."""
+    return shares if folding else replace(shares, unindexed_share=0.0, worst_index=None)
+
+
+def parts_of(shares: Shares, cutoff: int) -> tuple[HealthPart, ...]:
+    """The points that fragments, deletions and stale indexes take off. Pure."""
+    crowding = min(1.0, max(0, shares.small_fragments - 1) / max(1, cutoff - 1))
+    return (
+        part("fragments", shares.small_share * crowding, FRAGMENTS),
+        part("deletions", min(1.0, shares.deleted_share / _WORST_DELETED_SHARE), DELETIONS),
+        part("unindexed", shares.unindexed_share, UNINDEXED),
+    )
+
+
+def part(name: str, badness: float, most: int) -> HealthPart:
+    """One part from a badness between 0 and 1. Pure."""
+    return HealthPart(name=name, points=round(badness * most, 2), most=most)
+
+
+def missing_indexes(spec: TableSpec, facts: TableFacts) -> tuple[IndexBuild, ...]:
+    """Declared indexes that are not there; none of an empty table, as in the engine. Pure."""
+    declared = spec.declared_indexes() if facts.rows else ()
+    return tuple(b for b in declared if not any(index.serves(b.column, b.index_type) for index in facts.indexes))
+
+
+def _worst_index(facts: TableFacts, spec: TableSpec, pending: frozenset[str]) -> tuple[float, str | None]:
+    rows = sum(f.live_rows for f in facts.fragments)
+    if not rows:
+        return 0.0, None
+    missing = [b.name for b in missing_indexes(spec, facts) if b.column not in pending]
+    if missing:
+        return 1.0, missing[0]
+    behind = [(_share(uncovered_rows(facts.fragments, i), rows), i.name) for i in facts.indexes]
+    return max(behind, key=lambda b: b[0]) if any(b[0] for b in behind) else (0.0, None)
+
+
+def _share(part_of: int, whole: int) -> float:
+    return round(part_of / whole, 4) if whole else 0.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Thresholds:
+    """A table is worth a run when it is past any of these."""
+
+    fragments: int = 16
+    """Small fragments."""
+    unindexed_share: float = 0.1
+    deleted_share: float = 0.1
+    off: tuple[str, ...] = ()
+    """Tables that are never optimised automatically."""
+
+
+def deferred_below(plan: TablePlan, shares: Shares, thresholds: Thresholds) -> TablePlan:
+    """The plan, or the same plan deferred with its reason. Pure."""
+    if plan.decision is not OptimizeDecision.OPTIMIZE:
+        return plan
+    if plan.table_key in thresholds.off:
+        reason = f"automatic optimisation is off for this table; would {plan.reason}"
+        return replace(plan, decision=OptimizeDecision.DEFERRED, skipped=SkipReason.AUTO_OFF, reason=reason)
+    if any(f.why for f in plan.folds) or crossed(
+        put_right(shares, folding=bool(plan.folds or plan.builds)), thresholds
+    ):
+        return plan
+    reason = (
+        f"below the thresholds ({shares.small_fragments} of {thresholds.fragments} small fragments, "
+        f"{shares.unindexed_share:.0%} unindexed, {shares.deleted_share:.0%} deleted); would {plan.reason}"
+    )
+    return replace(plan, decision=OptimizeDecision.DEFERRED, skipped=SkipReason.BELOW_THRESHOLDS, reason=reason)
+
+
+def crossed(shares: Shares, thresholds: Thresholds) -> tuple[str, ...]:
+    """The thresholds that a table is past, by name. Pure."""
+    found = (
+        ("fragments", shares.small_fragments > thresholds.fragments),
+        ("unindexed", shares.unindexed_share > thresholds.unindexed_share),
+        ("deleted", shares.deleted_share > thresholds.deleted_share),
+    )
+    return tuple(name for name, past in found if past)

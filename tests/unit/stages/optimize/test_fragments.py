@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from omnigraph_ops.coordination.pace import Ceilings
 from omnigraph_ops.lance.tables import FragmentFacts
 from omnigraph_ops.models.optimize import RewritePolicy
-from omnigraph_ops.stages.optimize.tiers import RewriteRules, counted, cut, excluded, is_full, mostly_deleted
+from omnigraph_ops.stages.optimize.fragments import RewriteRules, counted, cut, excluded, is_full, mostly_deleted
 
 HUGE = 10**12
 

@@ -11,8 +11,8 @@ import pyarrow as pa
 import pytest
 
 from omnigraph_ops.lance.gateway import LanceFailure
-from omnigraph_ops.lance.index_parts import NewIndex, groups_of, join_parts, write_part
 from omnigraph_ops.lance.vector_indexes import FEWEST_ROWS, MOST_ROWS, centroids_for, facts_of, retrain
+from omnigraph_ops.stages.optimize.index_work import NewIndex, groups_of, join_parts, write_part
 from tests.support.vectors import clustered, column_of, exact
 
 ROWS, DIMENSION, FRAGMENTS = 9_000, 8, 3
