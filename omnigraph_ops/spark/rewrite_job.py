@@ -178,6 +178,14 @@ class WholeIndex:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class IndexInParts:
+    """An index that may be made in parts: the task finds what all of them need, as the centroids of its vectors."""
+
+    name: str
+    index: IndexFold | IndexBuild
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class IndexPart:
     """The part of an index from some fragments; nothing refers to what the task writes."""
 
@@ -199,12 +207,14 @@ class IndexTaskOutcome:
 
     name: str
     """Of the index."""
+    new: NewIndex | None = None
+    """What it found of an index in parts; None where it is one task."""
     part: str = ""
     """What it made, where that is a part."""
     error: str | None = None
 
 
-Order = WholeIndex | IndexPart | JoinedParts
+Order = WholeIndex | IndexInParts | IndexPart | JoinedParts
 
 
 def work_in_tasks(
@@ -218,15 +228,17 @@ def work_in_tasks(
     indexes: list[IndexFold | IndexBuild] = [*plan.folds, *plan.builds]
     most = _most_parts(clone, indexes, context.defaultParallelism, graph.settings.small_table_bytes)
     groups = {index.name: groups_of(clone, most=most[index.name]) for index in indexes}
-    anew = ((index.name, _new(graph, clone, index, groups[index.name])) for index in indexes)
-    new = {name: index for name, index in anew if index is not None}
+    shared = partial(index_on_worker, graph.target, graph.settings, str(clone.uri), int(clone.version))
+    found = [IndexInParts(name=index.name, index=index) for index in indexes if len(groups[index.name]) > 1]
+    # What is wrong with one of them, its own task says.
+    new = {done.name: done.new for done in _in_job(context, in_tasks(partial(shared, {})), found) if done.new}
     parts = [IndexPart(name=name, fragments=group) for name in new for group in groups[name]]
     orders: list[Order] = [*parts, *(_whole(plan, index) for index in indexes if index.name not in new)]
     if len(orders) < 2:
         return frozenset()
     cut = f", {len(parts)} parts of {', '.join(new)}" if parts else ""
     progress(f"folding and building {'1 index' if len(indexes) == 1 else f'{len(indexes)} indexes'} in tasks{cut}")
-    work = in_tasks(partial(index_on_worker, graph.target, graph.settings, str(clone.uri), int(clone.version), new))
+    work = in_tasks(partial(shared, new))
     made = _in_job(context, work, orders)
     problems = {done.name: done.error for done in made if done.error is not None}
     joint = [
@@ -261,16 +273,6 @@ def _most_parts(
     return {name: min(spare, sizes.get(column, 0) // max(least_bytes, 1)) for name, column in columns.items()}
 
 
-def _new(graph: Graph, clone: Dataset, index: IndexFold | IndexBuild, groups: Sequence[Fragments]) -> NewIndex | None:
-    """The index as all parts of it are made; None where it is one task. Reads; trains a vector index on a sample."""
-    if len(groups) < 2:
-        return None
-    try:
-        return made_anew(IndexWriter.of(graph), clone, index)
-    except OpsError:
-        return None  # what is wrong with it, its task says
-
-
 def _whole(plan: TablePlan, index: IndexFold | IndexBuild) -> WholeIndex:
     folds, builds = ((index,), ()) if isinstance(index, IndexFold) else ((), (index,))
     return WholeIndex(name=index.name, plan=replace(plan, folds=folds, builds=builds))
@@ -301,23 +303,27 @@ def index_on_worker(  # noqa: PLR0917 - what the tasks of a job share, and the o
     """
     graph = open_graph(target, settings)
     try:
-        return IndexTaskOutcome(name=order.name, part=_perform(graph, uri, since, new, order))
+        return _perform(graph, uri, since, new, order)
     except OpsError as error:
-        done = not isinstance(order, IndexPart) and _has_been_done(graph, uri, since, order.name)
+        done = not isinstance(order, IndexPart | IndexInParts) and _has_been_done(graph, uri, since, order.name)
         return IndexTaskOutcome(name=order.name, error=None if done else str(error))
 
 
-def _perform(graph: Graph, uri: str, since: int, new: Mapping[str, NewIndex], order: Order) -> str:
+def _perform(graph: Graph, uri: str, since: int, new: Mapping[str, NewIndex], order: Order) -> IndexTaskOutcome:
     writer = IndexWriter.of(graph)
+    if isinstance(order, IndexInParts):
+        found = made_anew(writer, graph.lance.open(uri, version=since), order.index)
+        return IndexTaskOutcome(name=order.name, new=found)
     if isinstance(order, IndexPart):
-        return writer.part(graph.lance.open(uri, version=since), new[order.name], order.fragments)
+        part = writer.part(graph.lance.open(uri, version=since), new[order.name], order.fragments)
+        return IndexTaskOutcome(name=order.name, part=part)
     clone = graph.lance.open(uri)
     if not _is_done(graph, clone, since, order.name):
         if isinstance(order, JoinedParts):
             writer.join(clone, new[order.name], order.parts)
         else:
             fold(writer, clone, order.plan, lambda: None, Effort(), SILENT)
-    return ""
+    return IndexTaskOutcome(name=order.name)
 
 
 def _has_been_done(graph: Graph, uri: str, since: int, name: str) -> bool:

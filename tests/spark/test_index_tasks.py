@@ -14,11 +14,12 @@ import pytest
 from pyspark.sql import SparkSession
 
 from omnigraph_ops.config.settings import Settings
+from omnigraph_ops.demo.spec import VECTOR_LENGTH
 from omnigraph_ops.graph import Graph, open_graph
 from omnigraph_ops.lance.gateway import Dataset
 from omnigraph_ops.lance.tables import IndexFacts, index_facts
 from omnigraph_ops.models.optimize import Executor, IndexBuild, OptimizeReport, TablePlan
-from omnigraph_ops.progress import Lines
+from omnigraph_ops.progress import SILENT, Lines
 from omnigraph_ops.spark.rewrite_job import (
     IndexPart,
     IndexTaskOutcome,
@@ -37,12 +38,13 @@ from tests.support.tables import PERSON, rows_by_id
 from tests.support.writers import Change, entry_of, write
 
 pytestmark = [pytest.mark.spark, pytest.mark.xdist_group("spark-local")]
+DOC = "node:Doc"
 SPEC = {"node_types": 2, "loads": 4, "rows": 20}
 
 
 @contextlib.contextmanager
-def cloned(graph: Graph, tmp_path: Path) -> Iterator[Dataset]:
-    yield graph.lance.clone(graph.open_pinned(entry_of(graph, PERSON)), str(tmp_path / "clone.lance"))
+def cloned(graph: Graph, tmp_path: Path, table_key: str = PERSON) -> Iterator[Dataset]:
+    yield graph.lance.clone(graph.open_pinned(entry_of(graph, table_key)), str(tmp_path / "clone.lance"))
 
 
 def plan_of(graph: Graph) -> TablePlan:
@@ -174,6 +176,27 @@ def test_what_is_made_anew_is_made_in_parts_and_joined(
             asked, scanned = (clone.to_table(filter=where, use_scalar_index=used) for used in (True, False))
             assert asked.sort_by("id") == scanned.sort_by("id")
         assert len({path.name for path in (tmp_path / "clone.lance").glob("_indices/*")} - before) == 3
+
+
+def test_no_index_in_parts_is_trained_in_the_driver(
+    session: SparkSession, demo_graph: DemoGraph, tmp_path: Path
+) -> None:
+    """The first job trains, the others make the parts and join them."""
+    graph = demo_graph(node_types=3, loads=4, rows=20, settings=Settings(small_table_bytes=0))
+    write(graph, DOC, _drop("embedding_idx"))
+    (plan,), context = plan_optimize(graph, tables=[DOC]).tables, session.sparkContext
+    plan, tracker = replace(plan, folds=()), context.statusTracker()
+    context.setJobGroup("indexes", "")
+    with cloned(graph, tmp_path, DOC) as clone:
+        assert work_in_tasks(context, graph, clone, plan, SILENT) == {"embedding_idx"}
+        nearest = {"column": "embedding", "q": [1.0] * VECTOR_LENGTH, "k": 5}
+        found, scanned = (
+            clone.to_table(columns=["id", "_distance"], nearest=nearest | {"use_index": used}) for used in (True, False)
+        )
+        assert found["id"] == scanned["id"]
+    jobs = [tracker.getJobInfo(number) for number in sorted(tracker.getJobIdsForGroup("indexes"))]
+    stages = [tracker.getStageInfo(stage) for job in jobs if job is not None for stage in job.stageIds]
+    assert [stage.numTasks for stage in stages if stage is not None] == [1, 2, 1]
 
 
 @pytest.mark.parametrize(("least_bytes", "parts"), [(0, 2), (1, 2), (10**6, 0)])
