@@ -39,7 +39,7 @@ from omnigraph_ops.storage.store import BULK
 _NOTHING = "nothing was deleted"
 _CHANGED = "it changed since the plan"
 _MADE_ANEW = frozenset({OrphanKind.DEAD_BRANCH, OrphanKind.DROPPED_TABLE})
-"""Kinds of files whose names an engine uses again."""
+"""Whose place an engine uses again."""
 
 
 def apply_orphans(graph: Graph, plan: OrphansPlan, *, progress: Progress = SILENT) -> OrphansReport:
@@ -229,11 +229,14 @@ class _Run:
         storage, place = self.graph.storage, None
         if self.quarantine_id is not None:
             place = partial(place_of, self.quarantine_id)
-        # An engine may make a dead branch anew right now, with files of the same names.
-        again = [Stored(path=f.path, size=f.size, modified_at=f.modified_at) for f in files if f.kind in _MADE_ANEW]
-        paths = [f.path for f in files if f.kind not in _MADE_ANEW]
-        faults = remove_files(storage, paths) if place is None else move_files(storage, [(p, place(p)) for p in paths])
-        return faults + take_unchanged(storage, again, place)
+        # Versions first, so that a kill leaves no dataset with files that it lacks.
+        named_again = [f for f in files if _is_named_again(f)]
+        seen = [Stored(path=f.path, size=f.size, modified_at=f.modified_at) for f in named_again]
+        faults = take_unchanged(storage, seen, place)
+        paths = [f.path for f in files if not _is_named_again(f)]
+        return faults + (
+            remove_files(storage, paths) if place is None else move_files(storage, [(p, place(p)) for p in paths])
+        )
 
     def _still_orphans(self, batch: Sequence[OrphanFile]) -> Iterator[OrphanFile]:
         """Those of a batch that are what the plan saw and that nothing needs. Reads."""
@@ -267,3 +270,8 @@ def _is_same(planned: OrphanFile | None, now: Stored) -> bool:
     if planned is None or now.is_folder or now.is_special:
         return False
     return (planned.size, planned.modified_at) == (now.size, now.modified_at)
+
+
+def _is_named_again(file: OrphanFile) -> bool:
+    """Whether an engine may give the name of this file again; names of all other files are random. Pure."""
+    return file.kind in _MADE_ANEW and ("/_versions/" in file.path or "/_refs/" in file.path)
