@@ -16,12 +16,15 @@ from omnigraph_ops.graph.layout import COMMITS_DIR, MANIFEST_DIR, SCHEMA_APPLY_L
 from omnigraph_ops.graph.publish import publish, table_update
 from omnigraph_ops.models.health import CheckStatus
 from omnigraph_ops.progress import Run
+from omnigraph_ops.stages.orphans.apply import apply_orphans
+from omnigraph_ops.stages.orphans.plan import plan_orphans
 from omnigraph_ops.stages.recovery import unhealed
 from omnigraph_ops.stages.recovery.check import check
 from omnigraph_ops.stages.recovery.recover import recover
 from omnigraph_ops.storage.inventory import OpsFault
 from tests.conftest import DemoGraph
 from tests.crash.harness_state import QUICK
+from tests.support.orphans import age
 from tests.support.rows import rows_everywhere
 from tests.support.sidecars import TABLE, arm, make_branch, on_branch
 from tests.support.writers import entry_of
@@ -105,6 +108,20 @@ def _made_but_for_a_reference(graph: Graph) -> None:
     """The engine reads and deletes a branch by the files of its commit graph."""
     make_branch(graph, SIDE)
     _unrefer(graph, COMMITS_DIR, SIDE)
+
+
+@pytest.mark.parametrize("stamp", [3])
+def test_a_written_branch_that_was_deleted_by_half_is_named_until_its_files_are_gone(graph: Graph) -> None:
+    assert check(graph).advice == ()
+    _has_rows(graph)
+    found = check(graph)
+    assert (found.status, found.branch_findings) == (CheckStatus.CLEAN, ())
+    assert [text.partition(":")[0] for text in found.advice] == [
+        f"branch {SIDE!r} was deleted by half after it was written to, and has files left in {MANIFEST_DIR}"
+    ]
+    age(graph.uri)
+    apply_orphans(graph, plan_orphans(graph))
+    assert check(graph).advice == ()
 
 
 @pytest.mark.parametrize("stamp", [3])

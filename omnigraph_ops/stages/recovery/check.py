@@ -23,6 +23,7 @@ from omnigraph_ops.stages.recovery.unhealed import (
     expiry_advice,
     internal_damage,
     mismatch_advice,
+    remains_advice,
     schema_mismatch,
 )
 from omnigraph_ops.stages.recovery.unpublished import left_by_us, overlaid, recoverable
@@ -136,6 +137,7 @@ def _report(graph: Graph, found: _Look) -> CheckReport:
             *branch_advice(found.on_branches),
             *mismatch_advice(found.mismatch),
             *expiry_advice(graph),
+            *remains_advice(graph),
             *holds_and_faults(graph.storage)[1].values(),
             *(frozen_text(graph.target, hold) for hold in active_freezes(graph.storage)),
         ),

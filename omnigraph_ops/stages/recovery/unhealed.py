@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Collection, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 
 from omnigraph_ops.coordination.freezes import refuse_frozen
@@ -202,6 +202,8 @@ class HalfMade:
     """In the folder; of a reference without any, the reference itself."""
     has_reference: bool
     """Whether it is listed; else it is files that nothing refers to."""
+    is_written: bool = False
+    """Whether somebody wrote to it."""
 
     @property
     def changed_at(self) -> float:
@@ -211,13 +213,34 @@ class HalfMade:
 
 
 def half_made(graph: Graph) -> tuple[HalfMade, ...]:
-    """Branches that were made or deleted by half. Reads: a listing for each dataset, none for engine 0.9.0."""
+    """Branches that were made or deleted by half and never written to. Reads: a listing for each dataset of 0.7.2."""
     if not _has_commit_graph(graph) or sidecar_names(graph.storage):
         return ()  # one that a sidecar names was written to
+    return (*_without_commits(graph), *(half for half in _remains(graph) if not half.is_written))
+
+
+def remains_advice(graph: Graph) -> Iterator[str]:
+    """What to do about files of branches that were deleted by half after somebody wrote to them. Reads, looks twice."""
+    if not _has_commit_graph(graph) or sidecar_names(graph.storage):
+        return
+    found = {half.folder: half for half in _remains(graph) if half.is_written}
+    if found:
+        graph.run.pause(_SETTLE_SECONDS)  # an engine that deletes a branch is at this point for milliseconds
+        found = {half.folder: half for half in _remains(graph) if half.is_written and half.folder in found}
+    for branch in sorted({half.branch for half in found.values()}):
+        where = ", ".join(sorted(half.table_key for half in found.values() if half.branch == branch))
+        yield (
+            f"branch {branch!r} was deleted by half after it was written to, and has files left in {where}: the engine "
+            "makes no branch of that name, or writes nothing to it, until `omnigraph-ops orphans` has removed them; "
+            "where the engine can still export it and its rows are wanted, merge it before that"
+        )
+
+
+def _remains(graph: Graph) -> Iterator[HalfMade]:
     datasets = [(MANIFEST_DIR, MANIFEST_DIR), (COMMITS_DIR, COMMITS_DIR)]
     datasets += [(entry.table_key, entry.path) for entry in graph.state().entries]
     loose = in_parallel(lambda at: _without_reference(graph, *at), datasets, workers=graph.settings.concurrency)
-    return (*_without_commits(graph), *(half for found in loose for half in found))
+    return (half for found in loose for half in found)
 
 
 def _has_commit_graph(graph: Graph) -> bool:
@@ -246,7 +269,7 @@ def _reference(graph: Graph, branch: str) -> tuple[Stored, ...]:
 
 
 def _without_reference(graph: Graph, table_key: str, path: str) -> list[HalfMade]:
-    """Files of branches of a dataset that has no such branch, where nobody wrote to it. Reads."""
+    """Files of branches of a dataset that has no such branch and no graph branch publishes. Reads."""
     folders = folders_in(graph.storage, f"{path}/tree")
     known = graph.stored_branches(path) if folders else frozenset()
     if path == COMMITS_DIR and folders:
@@ -257,10 +280,10 @@ def _without_reference(graph: Graph, table_key: str, path: str) -> list[HalfMade
         if any(branch == name or branch.startswith(f"{name}/") for branch in known):
             continue
         files = _files(graph, folder)
-        is_bare = bool(files) and all(not f.is_special and any(part in f.path for part in _BARE) for f in files)
-        if is_bare and not _is_published(graph, path, name):
+        is_written = any(f.is_special or not any(part in f.path for part in _BARE) for f in files)
+        if files and not _is_published(graph, path, name):
             half = HalfMade(branch=name, table_key=table_key, folder=folder, files=files, has_reference=False)
-            found.append(half)
+            found.append(replace(half, is_written=is_written))
     return found
 
 
