@@ -1,10 +1,11 @@
 """Claim: two executors of one core do the work of a job on Spark at least 1.6 times as fast as one.
 
-`index` is the exception: what is folded is one task, so the largest index bounds it. `build` makes one anew in parts
-with two executors; with one the driver makes it, on all cores that it sees.
+`index` and `build` are exceptions. What is folded is one task, so the largest index bounds `index`. `build` makes one
+index anew, in parts with two executors; with one the driver makes it. Joining the parts is one task.
 
 A standalone cluster of real processes, first with one worker, then with two. Each worker is pinned to its own core,
-because Lance takes every core that it sees. The start of the session is part of the time; both runs have equal input.
+because Lance takes every core that it sees, and the driver to the first of them. The start of the session is part of
+the time; both runs have equal input.
 
     python bench/bench_spark_executors.py [--share SHARE] [JOB ...]
 
