@@ -1,0 +1,65 @@
+"""Backup, verify and restore where a store refuses, cuts short, or claims a copy that it did not make."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from omnigraph_ops.config.settings import Settings
+from omnigraph_ops.demo import DemoSpec, write_demo_graph
+from omnigraph_ops.errors import CorruptGraph
+from omnigraph_ops.graph import open_graph
+from omnigraph_ops.graph.graph import Graph
+from omnigraph_ops.stages.backup.restore import restore_backup
+from omnigraph_ops.stages.backup.take import backup_graph
+from tests.support.fault_proxy import Fault, FaultProxy, faulty
+from tests.support.rows import rows_everywhere
+from tests.support.s3 import s3_client, upload_graph
+
+pytestmark = pytest.mark.s3
+SPEC = DemoSpec(node_types=1, loads=1, rows=6)
+NODE_DATA = r"/nodes/[^/]*/data/[^/]*\.lance$"
+
+
+@pytest.fixture
+def proxy(s3: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[FaultProxy]:
+    """What every request of the test goes through."""
+    with faulty(s3) as proxy:
+        monkeypatch.setenv("AWS_ENDPOINT_URL", proxy.url)
+        yield proxy
+
+
+@pytest.fixture
+def graph(proxy: FaultProxy, tmp_path: Path) -> Graph:
+    """A graph in a bucket of its own."""
+    write_demo_graph(str(tmp_path / "graph"), SPEC)
+    return open_graph(upload_graph(tmp_path / "graph"), Settings())
+
+
+def bucket_of(graph: Graph) -> str:
+    return graph.uri.removesuffix("/graphs/kb.omni")
+
+
+def shorten(request: str) -> None:
+    """Cut the object that the store is asked to copy. Writes."""
+    bucket, _, key = request.partition(" COPY ")[2].lstrip("/").partition("/")
+    whole = s3_client().get_object(Bucket=bucket, Key=key)["Body"].read()
+    s3_client().put_object(Bucket=bucket, Key=key, Body=whole[: len(whole) // 2])
+
+
+@pytest.mark.parametrize("harm", ["claimed", "shortened"])
+def test_a_copy_that_the_store_did_not_make_is_no_restore(proxy: FaultProxy, graph: Graph, harm: str) -> None:
+    made, rows = backup_graph(graph, f"{bucket_of(graph)}/backups"), rows_everywhere(graph)
+    place, copies = f"{bucket_of(graph)}/restored", f"PUT .* COPY .*{NODE_DATA}"
+    fault = Fault(matches=copies, status=200) if harm == "claimed" else Fault(matches=copies, before=shorten)
+    fault.times = 1
+    proxy.faults.append(fault)
+    said = {"claimed": r"\.lance is missing", "shortened": r"\.lance has \d+ bytes instead of \d+"}[harm]
+    with pytest.raises(CorruptGraph, match=f"restored/nodes/.*{said} after it was copied; there is no graph"):
+        restore_backup(made.backup, place, settings=Settings())
+    assert fault.hits == 1
+    if harm == "claimed":
+        assert restore_backup(made.backup, place, settings=Settings()).problems == ()
+        assert rows_everywhere(open_graph(place, Settings())) == rows
