@@ -146,7 +146,7 @@ def test_a_backup_that_could_not_begin_leaves_nothing(demo_graph: DemoGraph, tmp
 @pytest.mark.night("combinations")
 @pytest.mark.parametrize(
     ("point", "number"),
-    [("copy_file", 2), ("fsync", 20), ("copy_file", 30), ("write_record", 1)],
+    [("copy_file", 2), ("fsync", 24), ("copy_file", 30), ("write_record", 1)],
 )
 def test_a_killed_backup_is_never_restored_and_goes_on(
     demo_graph: DemoGraph, tmp_path: Path, point: str, number: int
