@@ -152,6 +152,10 @@ class CopyDone:
     kept: Tally
     unlinked: tuple[str, ...] = ()
     """Files that the earlier backup should have had, and that were copied instead."""
+    refused: int = 0
+    """Those of them that the store of the earlier backup did not give."""
+    refusal: str | None = None
+    """Why, for the first of them."""
     error: str | None = None
     retryable: bool = True
 

@@ -14,7 +14,8 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 from omnigraph_ops.errors import CorruptGraph
-from omnigraph_ops.storage.store import Storage, temporary_beside, translated
+from omnigraph_ops.storage.half_written import temporary_beside
+from omnigraph_ops.storage.store import Storage, translated
 
 _PART = 16 * 1024 * 1024
 """Of an upload in parts: at most 10,000 of them, so files of up to 160 GB."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -12,8 +13,13 @@ from omnigraph_ops.demo import DemoSpec, write_demo_graph
 from omnigraph_ops.errors import CorruptGraph
 from omnigraph_ops.graph import open_graph
 from omnigraph_ops.graph.graph import Graph
+from omnigraph_ops.progress import Lines
+from omnigraph_ops.stages.backup.parts import SubmittedCopy
+from omnigraph_ops.stages.backup.request import BackupOptions
 from omnigraph_ops.stages.backup.restore import restore_backup
 from omnigraph_ops.stages.backup.take import backup_graph
+from omnigraph_ops.stages.backup.verify import verify_backup
+from tests.s3.test_backup_parts_s3 import in_parts
 from tests.support.fault_proxy import Fault, FaultProxy, faulty
 from tests.support.rows import rows_everywhere
 from tests.support.s3 import s3_client, upload_graph
@@ -63,3 +69,21 @@ def test_a_copy_that_the_store_did_not_make_is_no_restore(proxy: FaultProxy, gra
     if harm == "claimed":
         assert restore_backup(made.backup, place, settings=Settings()).problems == ()
         assert rows_everywhere(open_graph(place, Settings())) == rows
+
+
+@pytest.mark.parametrize("in_tasks", [False, True], ids=["threads", "tasks"])
+def test_what_the_earlier_backup_does_not_give_is_copied_from_the_graph(
+    proxy: FaultProxy, graph: Graph, *, in_tasks: bool
+) -> None:
+    target, told = f"{bucket_of(graph)}/backups", list[str]()
+    first = backup_graph(graph, target)
+    archived = Fault(matches=f"PUT .* COPY .*/{first.backup_id}/.*{NODE_DATA}", status=403, code="InvalidObjectState")
+    proxy.faults.append(archived)
+    options = BackupOptions(incremental_from=first.backup)
+    copier = {"copier": SubmittedCopy(submit=in_parts)} if in_tasks else {}
+    second = backup_graph(graph, target, options, progress=Lines(told.append), **copier)
+    (line,) = [line for line in told if "could not be taken from the earlier backup" in line]
+    assert re.search(rf"^1 files .* from the graph: cannot copy s3://.*/{first.backup_id}/files/nodes/", line)
+    assert archived.hits == 1
+    assert second.linked.files > 0
+    assert verify_backup(second.backup).problems == ()

@@ -39,9 +39,10 @@ from omnigraph_ops.stages.freeze.files import checksum_of
 from omnigraph_ops.stages.freeze.roots import rename_roots
 from omnigraph_ops.stages.recovery.check import check
 from omnigraph_ops.storage.copying import Expected, copy_file, copy_within
+from omnigraph_ops.storage.half_written import is_half_written
 from omnigraph_ops.storage.inventory import below_folder
 from omnigraph_ops.storage.location import refuse_as_new_place
-from omnigraph_ops.storage.store import Storage, is_half_written
+from omnigraph_ops.storage.store import Storage
 
 _TURN = LeasePlace(path=RESTORE_LEASE_PATH, name="the restore")
 _LAST_FOLDERS = (f"{MANIFEST_DIR}/", f"{MANIFEST_DIR}/_versions/")
