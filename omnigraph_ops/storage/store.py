@@ -53,8 +53,8 @@ def translated(action: str, path: str) -> Iterator[None]:
             raise StorageError(message) from error
         raise
     except Exception as error:
-        # botocore's own, missing credentials for one, are no OSError; a local graph never imports it.
-        if isinstance(error, (OSError, ValueError)) or type(error).__module__.startswith("botocore."):
+        # Missing credentials (botocore) and a body that is cut (aiohttp) are no OSError; a local graph imports neither.
+        if isinstance(error, (OSError, ValueError)) or type(error).__module__.startswith(("botocore.", "aiohttp.")):
             raise StorageError(f"cannot {action} {path}: {reason_of(error)}") from error
         raise
 

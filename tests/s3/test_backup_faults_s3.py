@@ -10,7 +10,7 @@ import pytest
 
 from omnigraph_ops.config.settings import Settings
 from omnigraph_ops.demo import DemoSpec, write_demo_graph
-from omnigraph_ops.errors import CorruptGraph
+from omnigraph_ops.errors import CorruptGraph, StorageError
 from omnigraph_ops.graph import open_graph
 from omnigraph_ops.graph.graph import Graph
 from omnigraph_ops.progress import Lines
@@ -87,3 +87,13 @@ def test_what_the_earlier_backup_does_not_give_is_copied_from_the_graph(
     assert archived.hits == 1
     assert second.linked.files > 0
     assert verify_backup(second.backup).problems == ()
+
+
+def test_a_body_that_is_always_cut_is_an_error_of_the_store(proxy: FaultProxy, graph: Graph, tmp_path: Path) -> None:
+    made = backup_graph(graph, f"{bucket_of(graph)}/backups")
+    proxy.faults.append(Fault(matches=f"GET .*{NODE_DATA}", cut=100))
+    with pytest.raises(StorageError, match=r"cannot (copy|read) s3://.*/nodes/.*\.lance"):
+        backup_graph(graph, str(tmp_path / "backups"))
+    (problem,) = verify_backup(made.backup).problems
+    assert "/data/" in problem.file
+    assert "cannot be read" in problem.reason
