@@ -248,6 +248,8 @@ class RestoreReport:
     """Over all branches."""
     seconds: float
     problems: tuple[FileProblem, ...]
+    note_stays: str | None = None
+    """Why `__maintenance/restoring.json`, which is of no use any more, could not be deleted."""
 
     @property
     def exit_code(self) -> int:

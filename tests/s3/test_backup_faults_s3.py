@@ -9,14 +9,18 @@ from pathlib import Path
 import pytest
 
 from omnigraph_ops.config.settings import Settings
+from omnigraph_ops.coordination.holds import freezes
 from omnigraph_ops.demo import DemoSpec, write_demo_graph
 from omnigraph_ops.errors import CorruptGraph, StorageError
 from omnigraph_ops.graph import open_graph
 from omnigraph_ops.graph.graph import Graph
+from omnigraph_ops.models.backup import BackupState
 from omnigraph_ops.progress import Lines
+from omnigraph_ops.stages.backup.listing import list_backups
 from omnigraph_ops.stages.backup.parts import SubmittedCopy
 from omnigraph_ops.stages.backup.request import BackupOptions
 from omnigraph_ops.stages.backup.restore import restore_backup
+from omnigraph_ops.stages.backup.stage import restore_view
 from omnigraph_ops.stages.backup.take import backup_graph
 from omnigraph_ops.stages.backup.verify import verify_backup
 from tests.s3.test_backup_parts_s3 import in_parts
@@ -97,3 +101,26 @@ def test_a_body_that_is_always_cut_is_an_error_of_the_store(proxy: FaultProxy, g
     (problem,) = verify_backup(made.backup).problems
     assert "/data/" in problem.file
     assert "cannot be read" in problem.reason
+
+
+def test_where_nobody_may_delete_backups_and_restores_end_well(proxy: FaultProxy, graph: Graph, bucket: str) -> None:
+    name, told = bucket.removeprefix("s3://"), list[str]()
+    no_record = Fault(matches="PUT .*/backup.json", status=403, code="AccessDenied")
+    proxy.faults += [
+        no_record,
+        Fault(matches=f"DELETE /{name}/", status=403, code="AccessDenied"),
+        Fault(matches=f"POST /{name}/?[?]delete", status=403, code="AccessDenied"),
+    ]
+    with pytest.raises(StorageError, match=r"backup\.json"):
+        backup_graph(graph, f"{bucket}/backups")
+    no_record.times = no_record.hits
+    made = backup_graph(graph, f"{bucket}/backups", progress=Lines(told.append))
+    assert made.resumed
+    assert [line for line in told if re.match(rf"the backup is finished; {made.backup}/journal is of no use", line)]
+    assert [b.state for b in list_backups(f"{bucket}/backups").backups] == [BackupState.FINISHED]
+    assert freezes(graph.storage) == ()
+    report = restore_backup(made.backup, f"{bucket}/restored", settings=Settings())
+    assert (report.problems, report.exit_code) == ((), 0)
+    assert f"cannot delete {bucket}/restored/__maintenance/restoring.json" in str(report.note_stays)
+    assert ("Note that stays", report.note_stays) in restore_view(report).facts
+    assert rows_everywhere(open_graph(f"{bucket}/restored", Settings())) == rows_everywhere(graph)

@@ -11,12 +11,12 @@ import contextlib
 import hashlib
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from omnigraph_ops.config.settings import Settings
 from omnigraph_ops.coordination.lease import LeaseKeeper, LeasePlace, patient_lease
 from omnigraph_ops.coordination.state import PROBE_PREFIX, RESTORE_LEASE_PATH
-from omnigraph_ops.errors import CorruptGraph, InvalidInput
+from omnigraph_ops.errors import CorruptGraph, InvalidInput, StorageError
 from omnigraph_ops.graph.graph import Graph
 from omnigraph_ops.graph.layout import MANIFEST_DIR, RESTORING_PATH, SCHEMA_STATE_FILE
 from omnigraph_ops.graph.opening import open_graph
@@ -92,9 +92,25 @@ def restore_backup(
             meter=Meter(progress, "restoring", record.total_bytes, "bytes"),
         )
         _restore(mover or work, destination, record, present, keeper)
-        destination.delete(RESTORING_PATH)
+        note_stays = _drop_note(destination, record)
     moved = sum(f.records_root for f in record.files)
-    return _report(open_graph(destination.root, settings), record, moved, storage.uri(backup_id), began)
+    report = _report(open_graph(destination.root, settings), record, moved, storage.uri(backup_id), began)
+    return replace(report, note_stays=note_stays)
+
+
+def _drop_note(destination: Storage, record: BackupRecord) -> str | None:
+    """Say that the restore has ended; why its note stays where nobody may delete, else None. Destroys the note.
+
+    Raises:
+        StorageError: it stays, and by it plain Lance counts as half restored.
+    """
+    try:
+        destination.delete(RESTORING_PATH)
+    except StorageError as error:
+        if not record.branches:
+            raise
+        return str(error)
+    return None
 
 
 def _refuse_incomplete(backup: Storage, record: BackupRecord) -> None:

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import TypeVar
 
 from omnigraph_ops import __version__
-from omnigraph_ops.errors import CorruptGraph, InvalidInput, OpsError
+from omnigraph_ops.errors import CorruptGraph, InvalidInput, OpsError, StorageError
 from omnigraph_ops.graph.graph import Graph
 from omnigraph_ops.models.backup import BackedFile, BackupLeft, BackupRecord, BackupReport, BackupStart, RecordedRoot
 from omnigraph_ops.models.freeze import CutFile, Freeze
@@ -173,8 +173,16 @@ class _Attempt:
         self.destination.sync_names(stored_at(self._id, f.file) for f in record.files)
         self.claim.keeper.assert_held()
         write_record(self.destination, record)
-        self.destination.delete_tree(f"{self._id}/{JOURNAL}")
+        self._drop_journal()
         return self._report(done)
+
+    def _drop_journal(self) -> None:
+        """Tidy up: a backup is finished without that, where nobody may delete, too. Destroys the journal."""
+        folder = f"{self._id}/{JOURNAL}"
+        try:
+            self.destination.delete_tree(folder)
+        except StorageError as error:
+            self.progress(f"the backup is finished; {self.destination.uri(folder)} is of no use and stays: {error}")
 
     def _start(self, started_at: float) -> BackupStart:
         return BackupStart(
