@@ -264,6 +264,8 @@ class BackupState(StrEnum):
     """It is being made, or its making was killed; the next `backup` of the graph to this place continues it."""
     DAMAGED = "damaged"
     """Its record cannot be trusted."""
+    UNREADABLE = "unreadable"
+    """The store does not give its record: no right to read it, for one."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -73,7 +73,7 @@ def copy_within(source: tuple[Storage, str], target: tuple[Storage, str], size: 
     if source[0].is_local or source[0].filesystem is not target[0].filesystem:
         return False
     pacing.wait_for(size)
-    with translated("copy", _both(source, target)):
+    with translated("copy", _both(source, target), source=source[0].uri(source[1])):
         target[0].filesystem.cp_file(source[0].full(source[1]), target[0].full(target[1]))
     return True
 

@@ -8,6 +8,7 @@ file that it becomes.
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 import posixpath
 import uuid
@@ -18,6 +19,7 @@ from pathlib import PurePosixPath
 from typing import Any
 
 import fsspec
+from tenacity import retry, retry_if_exception, stop_after_attempt, wait_random_exponential
 
 from omnigraph_ops.errors import NotInstalled, StorageError, reason_of
 from omnigraph_ops.storage.half_written import temporary_beside
@@ -42,8 +44,12 @@ class FileInfo:
 
 
 @contextlib.contextmanager
-def translated(action: str, path: str) -> Iterator[None]:
-    """Turn whatever the store raises, except a missing or existing file, into `StorageError`."""
+def translated(action: str, path: str, *, source: str | None = None) -> Iterator[None]:
+    """Turn whatever the store raises, except a missing or existing file, into `StorageError`.
+
+    Args:
+        source: what is missing where an error of an object store names no file; None: the path.
+    """
     try:
         yield
     except (FileNotFoundError, FileExistsError) as error:
@@ -51,12 +57,19 @@ def translated(action: str, path: str) -> Iterator[None]:
         if reply.get("Error", {}).get("Code") == "NoSuchBucket":
             message = f"cannot {action} {path}: its bucket does not exist; create it or correct the address"
             raise StorageError(message) from error
+        if error.filename is None and isinstance(error, FileNotFoundError):
+            raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), source or path) from error
         raise
     except Exception as error:
         # Missing credentials (botocore) and a body that is cut (aiohttp) are no OSError; a local graph imports neither.
         if isinstance(error, (OSError, ValueError)) or type(error).__module__.startswith(("botocore.", "aiohttp.")):
             raise StorageError(f"cannot {action} {path}: {reason_of(error)}") from error
         raise
+
+
+def _is_create_conflict(error: BaseException) -> bool:
+    """Whether a store says that another request for the key was under way, and to send this one again. Pure."""
+    return isinstance(error, OSError) and "ConditionalRequestConflict" in f"{error} {error.__cause__}"
 
 
 class Storage:
@@ -311,11 +324,20 @@ class Storage:
         data: bytes = self._fs.cat_file(self.full(path), max_concurrency=1)
         return data
 
+    @retry(
+        retry=retry_if_exception(_is_create_conflict),
+        stop=stop_after_attempt(5),
+        wait=wait_random_exponential(multiplier=0.1, max=2),
+        reraise=True,
+    )
+    def _pipe_new(self, path: str, data: bytes) -> None:
+        self._fs.pipe_file(self.full(path), data, mode="create")
+
     def _create_remote(self, path: str, data: bytes) -> bool:
         # A lost reply is retried by the client and then meets our own object, and some servers
         # answer 412 in a form that is not FileExistsError: what is stored decides.
         try:
-            self._fs.pipe_file(self.full(path), data, mode="create")
+            self._pipe_new(path, data)
         except OSError as error:
             try:
                 return self._content(path) == data

@@ -9,20 +9,24 @@ from pathlib import Path
 import pytest
 
 from omnigraph_ops.config.settings import Settings
+from omnigraph_ops.coordination.freezes import unfreeze
 from omnigraph_ops.coordination.holds import freezes
 from omnigraph_ops.demo import DemoSpec, write_demo_graph
 from omnigraph_ops.errors import CorruptGraph, StorageError
 from omnigraph_ops.graph import open_graph
 from omnigraph_ops.graph.graph import Graph
+from omnigraph_ops.graph.layout import new_ulid
 from omnigraph_ops.models.backup import BackupState
 from omnigraph_ops.progress import Lines
 from omnigraph_ops.stages.backup.listing import list_backups
+from omnigraph_ops.stages.backup.own_freeze import own_freeze
 from omnigraph_ops.stages.backup.parts import SubmittedCopy
 from omnigraph_ops.stages.backup.request import BackupOptions
 from omnigraph_ops.stages.backup.restore import restore_backup
 from omnigraph_ops.stages.backup.stage import restore_view
 from omnigraph_ops.stages.backup.take import backup_graph
 from omnigraph_ops.stages.backup.verify import verify_backup
+from omnigraph_ops.storage.store import Storage
 from tests.s3.test_backup_parts_s3 import in_parts
 from tests.support.fault_proxy import Fault, FaultProxy, faulty
 from tests.support.rows import rows_everywhere
@@ -124,3 +128,37 @@ def test_where_nobody_may_delete_backups_and_restores_end_well(proxy: FaultProxy
     assert f"cannot delete {bucket}/restored/__maintenance/restoring.json" in str(report.note_stays)
     assert ("Note that stays", report.note_stays) in restore_view(report).facts
     assert rows_everywhere(open_graph(f"{bucket}/restored", Settings())) == rows_everywhere(graph)
+
+
+@pytest.mark.parametrize("target", ["s3", "disk"])
+def test_a_file_that_went_is_named(proxy: FaultProxy, graph: Graph, tmp_path: Path, target: str) -> None:
+    destination = f"{bucket_of(graph)}/backups" if target == "s3" else str(tmp_path / "backups")
+    proxy.faults.append(Fault(matches=f"(GET .*|PUT .* COPY .*){NODE_DATA}", status=404, code="NoSuchKey"))
+    with pytest.raises(CorruptGraph, match=rf"^{graph.uri}/nodes/\S*\.lance of the cut is gone; the backup"):
+        backup_graph(graph, destination)
+
+
+def test_a_record_that_the_store_does_not_give_is_not_called_damaged(proxy: FaultProxy, graph: Graph) -> None:
+    backup_graph(graph, f"{bucket_of(graph)}/backups")
+    proxy.faults.append(Fault(matches="GET .*/backup.json", status=403, code="AccessDenied"))
+    (listed,) = list_backups(f"{bucket_of(graph)}/backups").backups
+    assert listed.state is BackupState.UNREADABLE
+    assert "AccessDenied" in listed.detail
+
+
+def test_a_freeze_that_had_ended_is_not_said_to_end_by_itself(graph: Graph) -> None:
+    told = list[str]()
+    with own_freeze(graph, new_ulid(), None, Lines(told.append)) as freeze:
+        unfreeze(graph, freeze.freeze_id)
+    assert told[-1] == f"freeze {freeze.freeze_id} had ended already"
+
+
+def test_a_create_that_met_another_request_is_sent_again(proxy: FaultProxy, bucket: str) -> None:
+    conflict = Fault(matches="PUT .*/key", status=409, code="ConditionalRequestConflict", times=3)
+    proxy.faults.append(conflict)
+    storage = Storage(bucket)
+    assert [storage.create("key", b"mine"), storage.create("key", b"theirs")] == [True, False]
+    assert (conflict.hits, storage.read("key")) == (3, b"mine")
+    conflict.times = None
+    with pytest.raises(StorageError, match=f"cannot create {bucket}/key-2: .*Conflict"):
+        storage.create("key-2", b"mine")

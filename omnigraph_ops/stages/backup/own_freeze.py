@@ -102,6 +102,8 @@ def _prolong(graph: Graph, freeze_id: str, stop: threading.Event) -> None:
 def _end(graph: Graph, freeze_id: str, progress: Progress) -> None:
     try:
         unfreeze(graph, freeze_id)
+    except InvalidInput:
+        progress(f"freeze {freeze_id} had ended already")
     except (OpsError, Stopped) as error:
         why = "the run was asked to stop" if isinstance(error, Stopped) else error
         progress(f"freeze {freeze_id} could not be ended ({why}); it ends by itself")
