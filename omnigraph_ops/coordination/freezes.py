@@ -9,7 +9,7 @@ import time
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
 
-from omnigraph_ops.coordination.environment import clock_problem
+from omnigraph_ops.coordination.environment import clock_problem, is_running
 from omnigraph_ops.coordination.holds import Hold, active_holds, freezes, is_active, read_hold, release_hold, write_hold
 from omnigraph_ops.coordination.lease import committer_turn
 from omnigraph_ops.coordination.state import FREEZES_DIR
@@ -47,8 +47,11 @@ def contract_folder(freeze_id: str) -> str:
 
 
 def refuse_frozen(graph: Graph, table_key: str | None = None) -> None:
-    """Raise `GraphFrozen` if the whole graph is frozen, or this table. Reads."""
-    holds, entry = active_freezes(graph.storage), None
+    """Raise `GraphFrozen` if the whole graph is frozen, or this table.
+
+    Reads; where a freeze seems over it writes and removes a probe: that counts only where the clocks agree.
+    """
+    holds, entry = _counting(graph.storage), None
     if table_key is not None and any(h.freeze is not None and h.freeze.tables for h in holds):
         entry = graph.state_of(table_key).get(table_key)
     hold = next((h for h in holds if covers(h, table_key, entry.path if entry is not None else None)), None)
@@ -76,6 +79,13 @@ def active_freezes(storage: Storage) -> tuple[Hold, ...]:
     return tuple(h for h in freezes(storage) if is_active(h))
 
 
+def _counting(storage: Storage) -> tuple[Hold, ...]:
+    """Every freeze that may count: all whose process is not gone where no age can be told. May write a probe."""
+    running = [hold for hold in freezes(storage) if is_running(hold.machine, hold.pid)]
+    active = tuple(filter(is_active, running))
+    return active if len(active) == len(running) or clock_problem(storage) is None else tuple(running)
+
+
 def covers(hold: Hold, table_key: str | None, path: str | None = None) -> bool:
     """Whether a freeze is about the whole graph or about that table. Pure.
 
@@ -96,9 +106,10 @@ def frozen_text(target: str, hold: Hold) -> str:
     tables = hold.freeze.tables if hold.freeze is not None else ()
     what = f"{', '.join(tables)} of {target}" if tables else target
     why = f" ({hold.reason})" if hold.reason else ""
+    over = "" if is_active(hold) else ", which is over by the clock of this host; the clock of the store differs"
     return (
         f"{what}{_IS_FROZEN}{hold.owner}{why} since {age(time.time() - hold.created_at)}, "
-        f"until {moment(int(hold.expires_at * 1e6))}; nothing was written; "
+        f"until {moment(int(hold.expires_at * 1e6))}{over}; nothing was written; "
         f"`omnigraph-ops unfreeze {shlex.quote(target)} {hold.hold_id}` ends it"
     )
 

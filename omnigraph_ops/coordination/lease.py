@@ -375,7 +375,9 @@ def _take(storage: Storage, place: LeasePlace, purpose: str, ttl: float, before:
         return None
     for number in numbers:
         if number < lease.number:
-            storage.delete(_file_of(place.path, number))
+            # Only the highest number counts: where nobody may delete, the others stay.
+            with contextlib.suppress(StorageError):
+                storage.delete(_file_of(place.path, number))
     return LeaseKeeper(storage, place, lease, began)
 
 

@@ -152,6 +152,10 @@ class CopyDone:
     kept: Tally
     unlinked: tuple[str, ...] = ()
     """Files that the earlier backup should have had, and that were copied instead."""
+    refused: int = 0
+    """Those of them that the store of the earlier backup did not give."""
+    refusal: str | None = None
+    """Why, for the first of them."""
     error: str | None = None
     retryable: bool = True
 
@@ -244,6 +248,8 @@ class RestoreReport:
     """Over all branches."""
     seconds: float
     problems: tuple[FileProblem, ...]
+    note_stays: str | None = None
+    """Why `__maintenance/restoring.json`, which is of no use any more, could not be deleted."""
 
     @property
     def exit_code(self) -> int:
@@ -258,6 +264,8 @@ class BackupState(StrEnum):
     """It is being made, or its making was killed; the next `backup` of the graph to this place continues it."""
     DAMAGED = "damaged"
     """Its record cannot be trusted."""
+    UNREADABLE = "unreadable"
+    """The store does not give its record: no right to read it, for one."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -44,8 +44,9 @@ from omnigraph_ops.stages.backup.parts import (
 from omnigraph_ops.stages.backup.restore import FileRestorer, restore_backup
 from omnigraph_ops.stages.backup.transfer import CopyPace, remove_all
 from omnigraph_ops.stages.backup.verify import FileLook, FileReader, verify_backup
+from omnigraph_ops.storage.half_written import half_written_of, stem_of
 from omnigraph_ops.storage.inventory import below_folder
-from omnigraph_ops.storage.store import Storage, half_written_of, stem_of
+from omnigraph_ops.storage.store import Storage
 
 
 def _copy(spark: SparkSession, arguments: Namespace) -> CopyDone:

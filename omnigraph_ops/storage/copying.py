@@ -14,7 +14,8 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 from omnigraph_ops.errors import CorruptGraph
-from omnigraph_ops.storage.store import Storage, temporary_beside, translated
+from omnigraph_ops.storage.half_written import temporary_beside
+from omnigraph_ops.storage.store import Storage, translated
 
 _PART = 16 * 1024 * 1024
 """Of an upload in parts: at most 10,000 of them, so files of up to 160 GB."""
@@ -72,7 +73,7 @@ def copy_within(source: tuple[Storage, str], target: tuple[Storage, str], size: 
     if source[0].is_local or source[0].filesystem is not target[0].filesystem:
         return False
     pacing.wait_for(size)
-    with translated("copy", _both(source, target)):
+    with translated("copy", _both(source, target), source=source[0].uri(source[1])):
         target[0].filesystem.cp_file(source[0].full(source[1]), target[0].full(target[1]))
     return True
 

@@ -17,7 +17,8 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from omnigraph_ops.errors import StorageError, reason_of
-from omnigraph_ops.storage.store import BULK, FileInfo, Storage, no_folder, temporary_beside
+from omnigraph_ops.storage.half_written import temporary_beside
+from omnigraph_ops.storage.store import BULK, FileInfo, Storage, no_folder
 
 WORKERS = 16
 TABLE_FOLDERS = ("nodes", "edges")

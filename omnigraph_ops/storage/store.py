@@ -8,9 +8,9 @@ file that it becomes.
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 import posixpath
-import re
 import uuid
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -19,8 +19,10 @@ from pathlib import PurePosixPath
 from typing import Any
 
 import fsspec
+from tenacity import retry, retry_if_exception, stop_after_attempt, wait_random_exponential
 
 from omnigraph_ops.errors import NotInstalled, StorageError, reason_of
+from omnigraph_ops.storage.half_written import temporary_beside
 from omnigraph_ops.storage.location import s3fs_options
 
 HIDDEN_PREFIX = ".tmp_"
@@ -42,8 +44,12 @@ class FileInfo:
 
 
 @contextlib.contextmanager
-def translated(action: str, path: str) -> Iterator[None]:
-    """Turn whatever the store raises, except a missing or existing file, into `StorageError`."""
+def translated(action: str, path: str, *, source: str | None = None) -> Iterator[None]:
+    """Turn whatever the store raises, except a missing or existing file, into `StorageError`.
+
+    Args:
+        source: what is missing where an error of an object store names no file; None: the path.
+    """
     try:
         yield
     except (FileNotFoundError, FileExistsError) as error:
@@ -51,12 +57,19 @@ def translated(action: str, path: str) -> Iterator[None]:
         if reply.get("Error", {}).get("Code") == "NoSuchBucket":
             message = f"cannot {action} {path}: its bucket does not exist; create it or correct the address"
             raise StorageError(message) from error
+        if error.filename is None and isinstance(error, FileNotFoundError):
+            raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), source or path) from error
         raise
     except Exception as error:
-        # botocore's own, missing credentials for one, are no OSError; a local graph never imports it.
-        if isinstance(error, (OSError, ValueError)) or type(error).__module__.startswith("botocore."):
+        # Missing credentials (botocore) and a body that is cut (aiohttp) are no OSError; a local graph imports neither.
+        if isinstance(error, (OSError, ValueError)) or type(error).__module__.startswith(("botocore.", "aiohttp.")):
             raise StorageError(f"cannot {action} {path}: {reason_of(error)}") from error
         raise
+
+
+def _is_create_conflict(error: BaseException) -> bool:
+    """Whether a store says that another request for the key was under way, and to send this one again. Pure."""
+    return isinstance(error, OSError) and "ConditionalRequestConflict" in f"{error} {error.__cause__}"
 
 
 class Storage:
@@ -311,11 +324,20 @@ class Storage:
         data: bytes = self._fs.cat_file(self.full(path), max_concurrency=1)
         return data
 
+    @retry(
+        retry=retry_if_exception(_is_create_conflict),
+        stop=stop_after_attempt(5),
+        wait=wait_random_exponential(multiplier=0.1, max=2),
+        reraise=True,
+    )
+    def _pipe_new(self, path: str, data: bytes) -> None:
+        self._fs.pipe_file(self.full(path), data, mode="create")
+
     def _create_remote(self, path: str, data: bytes) -> bool:
         # A lost reply is retried by the client and then meets our own object, and some servers
         # answer 412 in a form that is not FileExistsError: what is stored decides.
         try:
-            self._fs.pipe_file(self.full(path), data, mode="create")
+            self._pipe_new(path, data)
         except OSError as error:
             try:
                 return self._content(path) == data
@@ -365,35 +387,3 @@ def _sync_folder(folder: str) -> None:
         os.fsync(handle)
     finally:
         os.close(handle)
-
-
-_HALF_WRITTEN = re.compile(r"(.*)\.[0-9a-f]{32}\.(?:part|tmp)")
-_MOST_BYTES = 255
-"""In the name of a file, on ext4, XFS and Btrfs."""
-
-
-def temporary_beside(path: str, suffix: str) -> str:
-    """A new name beside a file. It begins with the name of the file, cut if the whole would be too long. Pure.
-
-    Args:
-        suffix: `.part` of a copy, `.tmp` of a small write.
-    """
-    return f"{stem_of(path)}.{uuid.uuid4().hex}{suffix}"
-
-
-def stem_of(path: str) -> str:
-    """What all temporary names of a file begin with. Pure."""
-    folder, name = os.path.split(path)
-    room = _MOST_BYTES - len(".") - 32 - len(".part")
-    return os.path.join(folder, os.fsencode(name)[:room].decode(errors="ignore"))
-
-
-def is_half_written(path: str) -> bool:
-    """Whether a local name is that of a copy, or of a small write, that did not end. Pure."""
-    return half_written_of(path) is not None
-
-
-def half_written_of(path: str) -> str | None:
-    """`stem_of` the file that such a name was to become; None for the name of a whole file. Pure."""
-    found = _HALF_WRITTEN.fullmatch(path)
-    return None if found is None else found[1]

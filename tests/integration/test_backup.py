@@ -27,7 +27,7 @@ from omnigraph_ops.graph.state import TableEntry
 from omnigraph_ops.models.backup import BackupReport, BackupState, FileProblem
 from omnigraph_ops.models.cleanup import RetentionPolicy
 from omnigraph_ops.progress import SILENT, Meter
-from omnigraph_ops.stages.backup import take, transfer
+from omnigraph_ops.stages.backup import own_freeze, take, transfer
 from omnigraph_ops.stages.backup.listing import list_backups
 from omnigraph_ops.stages.backup.request import BackupOptions
 from omnigraph_ops.stages.backup.restore import FileRestorer, restore_backup
@@ -146,7 +146,7 @@ def test_a_backup_that_could_not_begin_leaves_nothing(demo_graph: DemoGraph, tmp
 @pytest.mark.night("combinations")
 @pytest.mark.parametrize(
     ("point", "number"),
-    [("copy_file", 2), ("fsync", 20), ("copy_file", 30), ("write_record", 1)],
+    [("copy_file", 2), ("fsync", 24), ("copy_file", 30), ("write_record", 1)],
 )
 def test_a_killed_backup_is_never_restored_and_goes_on(
     demo_graph: DemoGraph, tmp_path: Path, point: str, number: int
@@ -204,7 +204,7 @@ def test_after_its_freeze_expired_a_killed_backup_goes_on_with_another_cut(
     graph, target = demo_graph(**SPEC), tmp_path / "backups"
     killed_backup(graph.uri, target, "copy_file", 25)
     (hold,) = freezes(graph.storage)
-    assert hold.expires_at - time.time() <= take.OWN_TTL_SECONDS
+    assert hold.expires_at - time.time() <= own_freeze.OWN_TTL_SECONDS
     write_hold(graph.storage, replace(hold, expires_at=time.time() - 1))
     assert sweep_ended(graph) == (hold.hold_id,)
     assert_released(graph)
@@ -264,7 +264,7 @@ def test_its_own_freeze_lasts_as_long_as_it_works(
         return count(*arguments)
 
     monkeypatch.setattr(take, "rows_of_cut", slow)
-    monkeypatch.setattr(take, "OWN_TTL_SECONDS", 6.0)
+    monkeypatch.setattr(own_freeze, "OWN_TTL_SECONDS", 6.0)
     backup_graph(graph, str(tmp_path / "backups"))
     assert ends
     assert_released(graph)

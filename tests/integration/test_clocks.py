@@ -20,22 +20,22 @@ from omnigraph_ops import serde
 from omnigraph_ops.coordination import environment, sealed
 from omnigraph_ops.coordination.environment import clock_problem
 from omnigraph_ops.coordination.fence import current_lock, drop_stale_fence, fenced
-from omnigraph_ops.coordination.freezes import sweep_ended
+from omnigraph_ops.coordination.freezes import refuse_frozen, sweep_ended, sweep_ended_here
 from omnigraph_ops.coordination.holds import freezes
-from omnigraph_ops.coordination.lease import Lease, committer_lease, read_lease
+from omnigraph_ops.coordination.lease import Lease, committer_lease, committer_turn, read_lease
 from omnigraph_ops.coordination.state import LEASE_PATH
-from omnigraph_ops.errors import ClockWrong, LeaseHeld, StalePlan
+from omnigraph_ops.errors import ClockWrong, GraphFrozen, LeaseHeld, StalePlan
 from omnigraph_ops.graph import open_graph
 from omnigraph_ops.graph.layout import now_us
 from omnigraph_ops.graph.sidecars import sidecar_path, write_sidecar
 from omnigraph_ops.models.cleanup import RetentionPolicy, RowPolicy
-from omnigraph_ops.stages.backup.take import backup_graph
 from omnigraph_ops.stages.cleanup.apply import cleanup_all, cleanup_table, remove_orphaned_forks
 from omnigraph_ops.stages.cleanup.plan import plan_cleanup
 from omnigraph_ops.stages.expire_rows.apply import expire_rows
 from omnigraph_ops.stages.expire_rows.plan import plan_row_retention
 from omnigraph_ops.stages.freeze.observe import verify_cut
-from omnigraph_ops.stages.freeze.take import freeze_graph
+from omnigraph_ops.stages.freeze.take import extend_freeze, freeze_graph, hold_version
+from omnigraph_ops.stages.optimize.run import optimize_all
 from omnigraph_ops.stages.orphans.apply import apply_orphans
 from omnigraph_ops.stages.orphans.plan import plan_orphans
 from omnigraph_ops.stages.orphans.quarantine import purge
@@ -160,19 +160,53 @@ def test_what_only_seems_to_have_ended_stays(demo_graph: DemoGraph, host_clock: 
 
 
 def test_another_freeze_ends_none_by_a_wrong_clock(
-    demo_graph: DemoGraph, host_clock: Shift, tmp_path: Path, caplog: pytest.LogCaptureFixture
+    demo_graph: DemoGraph, host_clock: Shift, caplog: pytest.LogCaptureFixture
 ) -> None:
     graph = demo_graph(**SMALL)
     theirs = freeze_graph(graph, ttl_seconds=3600)
     tags = freeze_tags(graph.uri)
     host_clock(DAYS)
-    mine = freeze_graph(graph)
-    backup_graph(graph, str(tmp_path / "backups"))
+    with committer_turn(graph, "another freeze"):
+        assert sweep_ended_here(graph) == ()
     assert "ended freezes stay: " in caplog.text
     host_clock(0)
-    assert {hold.hold_id for hold in freezes(graph.storage)} == {theirs.freeze_id, mine.freeze_id}
-    assert freeze_tags(graph.uri) >= tags
+    assert {hold.hold_id for hold in freezes(graph.storage)} == {theirs.freeze_id}
+    assert freeze_tags(graph.uri) == tags
     assert verify_cut(graph, theirs) == ()
+
+
+@pytest.mark.parametrize("seconds", [7200, -7200], ids=["ahead", "behind"])
+def test_nothing_is_frozen_by_a_wrong_clock(
+    demo_graph: DemoGraph, host_clock: Shift, tmp_path: Path, cli: Cli, seconds: float
+) -> None:
+    graph = demo_graph(**SMALL)
+    theirs = freeze_graph(graph, ttl_seconds=3600)
+    host_clock(seconds)
+    with pytest.raises(ClockWrong, match=r"7,200 s apart.*nothing was frozen; set the clock that is wrong"):
+        freeze_graph(graph, ttl_seconds=3600)
+    with pytest.raises(ClockWrong, match=f"freeze {theirs.freeze_id} ends when it would have ended"):
+        extend_freeze(graph, theirs.freeze_id, 3600)
+    with pytest.raises(ClockWrong, match="nothing was held"):
+        hold_version(graph, PERSON, version=None, branch=None, ttl_seconds=60, reason="", owner="me")
+    assert_refused(
+        cli("backup", graph.uri, str(tmp_path / "backups")), "7,200 s apart, so no age can be told; nothing was"
+    )
+    assert not list(tmp_path.glob("backups/*"))
+    host_clock(0)
+    assert [(h.hold_id, h.expires_at) for h in freezes(graph.storage)] == [(theirs.freeze_id, theirs.expires_at)]
+
+
+def test_a_freeze_that_only_seems_over_still_counts(demo_graph: DemoGraph, host_clock: Shift) -> None:
+    graph = demo_graph(**SMALL)
+    freeze_graph(graph, ttl_seconds=3600)
+    before = entry_of(graph, PERSON)
+    host_clock(7200)
+    for work in (refuse_frozen, optimize_all):
+        with pytest.raises(GraphFrozen, match="over by the clock of this host; the clock of the store differs"):
+            work(graph)
+    assert entry_of(open_graph(graph.uri), PERSON) == before
+    host_clock(0)
+    assert not list(Path(graph.uri, "__maintenance").rglob("probe-*"))
 
 
 def test_a_foreign_sidecar_is_not_old_by_a_wrong_clock(demo_graph: DemoGraph, host_clock: Shift) -> None:

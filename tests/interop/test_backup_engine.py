@@ -91,7 +91,7 @@ def test_every_restored_copy_is_the_cut(tmp_path: Path, stamp: int) -> None:
         freeze = freeze_graph(opened)
         with Busy(subject, graph, number) as busy:
             point = dice.choice(POINTS)
-            killed_backup(str(graph), target, point, dice.randrange(20, 80) if point in {"copy_file", "fsync"} else 1)
+            killed_backup(str(graph), target, point, dice.randrange(24, 80) if point in {"copy_file", "fsync"} else 1)
             options = BackupOptions(
                 freeze_id=freeze.freeze_id,
                 incremental_from=earlier.backup if earlier is not None and dice.random() < 0.5 else None,

@@ -8,7 +8,7 @@ from collections.abc import Collection, Iterator
 from dataclasses import dataclass, replace
 
 from omnigraph_ops.coordination.lease import LeaseKeeper, LeasePlace, patient_lease
-from omnigraph_ops.errors import LeaseHeld, OpsError
+from omnigraph_ops.errors import LeaseHeld, OpsError, StorageError
 from omnigraph_ops.graph.layout import is_ulid, new_ulid
 from omnigraph_ops.models.backup import BackupList, BackupStart, BackupState, ListedBackup
 from omnigraph_ops.outcomes.backups import (
@@ -120,7 +120,8 @@ def _listed(destination: Storage, backup_id: str) -> ListedBackup:
     try:
         record = read_record(destination, backup_id)
     except OpsError as error:
-        return replace(listed, state=BackupState.DAMAGED, detail=str(error))
+        state = BackupState.UNREADABLE if isinstance(error, StorageError) else BackupState.DAMAGED
+        return replace(listed, state=state, detail=str(error))
     finished = replace(
         listed,
         state=BackupState.FINISHED,

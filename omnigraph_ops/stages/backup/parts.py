@@ -43,8 +43,9 @@ from omnigraph_ops.stages.backup.transfer import (
     tally,
 )
 from omnigraph_ops.stages.stage import Submit
+from omnigraph_ops.storage.half_written import is_half_written
 from omnigraph_ops.storage.inventory import OpsFault, look_again
-from omnigraph_ops.storage.store import Storage, is_half_written
+from omnigraph_ops.storage.store import Storage
 
 T = TypeVar("T")
 _PART_BYTES = 256 * 1024 * 1024
@@ -103,7 +104,9 @@ class SubmittedCopy:
             transfer.destination.delete_tree(folder)
         _sweep(transfer.destination, transfer.backup_id)
         transfer.meter.add(work.bytes)
-        return _transferred(transfer, plan, frozenset(done.unlinked))
+        return replace(
+            _transferred(transfer, plan, frozenset(done.unlinked)), refused=done.refused, refusal=done.refusal
+        )
 
 
 def _write(transfer: Transfer, plan: CopyPlan) -> None:
@@ -196,6 +199,8 @@ def copy_part(destination_root: str, order: CopyOrder, number: int, rate: int | 
         linked=tally(done.linked),
         kept=tally(done.kept),
         unlinked=tuple(f.file for f in plan.link if f.file not in linked),
+        refused=done.refused,
+        refusal=done.refusal,
     )
 
 
@@ -288,6 +293,8 @@ def joined(one: CopyDone, other: CopyDone) -> CopyDone:
         linked=_sum(one.linked, other.linked),
         kept=_sum(one.kept, other.kept),
         unlinked=(*one.unlinked, *other.unlinked),
+        refused=one.refused + other.refused,
+        refusal=one.refusal or other.refusal,
         error=failed.error,
         retryable=failed.retryable,
     )

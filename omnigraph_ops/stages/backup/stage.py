@@ -110,6 +110,7 @@ def restore_view(report: RestoreReport) -> View:
                 f"{report.tables} tables, {max(report.branches, 1)} branches, {report.rows:,} rows on all of them",
             ),
             *([recorded] if report.relocated else []),
+            *([("Note that stays", report.note_stays)] if report.note_stays is not None else []),
         ),
         sections=_problems(report.problems),
     )

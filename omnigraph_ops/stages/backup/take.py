@@ -7,16 +7,13 @@ same cut while that is still kept, else with a new one, and in both cases withou
 from __future__ import annotations
 
 import contextlib
-import threading
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import TypeVar
 
 from omnigraph_ops import __version__
-from omnigraph_ops.coordination.freezes import active_freezes, unfreeze
-from omnigraph_ops.coordination.holds import read_hold
-from omnigraph_ops.errors import CorruptGraph, InvalidInput, OpsError
+from omnigraph_ops.errors import CorruptGraph, InvalidInput, OpsError, StorageError
 from omnigraph_ops.graph.graph import Graph
 from omnigraph_ops.models.backup import BackedFile, BackupLeft, BackupRecord, BackupReport, BackupStart, RecordedRoot
 from omnigraph_ops.models.freeze import CutFile, Freeze
@@ -37,6 +34,7 @@ from omnigraph_ops.outcomes.backups import (
 )
 from omnigraph_ops.progress import SILENT, Meter, Progress, Stopped
 from omnigraph_ops.stages.backup.listing import Claim, claimed, damaged_files
+from omnigraph_ops.stages.backup.own_freeze import end_of_before, given_freeze, own_freeze
 from omnigraph_ops.stages.backup.request import BackupOptions
 from omnigraph_ops.stages.backup.transfer import (
     IMMUTABLE,
@@ -54,100 +52,10 @@ from omnigraph_ops.stages.backup.verify import rows_of_cut
 from omnigraph_ops.stages.freeze.files import cut_files
 from omnigraph_ops.stages.freeze.observe import verify_cut
 from omnigraph_ops.stages.freeze.roots import place_of_root, recorded_roots
-from omnigraph_ops.stages.freeze.take import active_freeze, extend_freeze, freeze_graph, refuse_lost, said_of
+from omnigraph_ops.stages.freeze.take import refuse_lost, said_of
 from omnigraph_ops.storage.store import Storage
 
 _DEFAULTS = BackupOptions()
-OWN_TTL_SECONDS = 3600.0
-"""After a kill the graph stays frozen this long at most; while the backup works, the end is moved."""
-
-
-def given_freeze(graph: Graph, freeze_id: str) -> Freeze:
-    """A freeze that somebody else took and ends. Reads.
-
-    Raises:
-        InvalidInput: there is none, it is still being taken, it has ended, or it is about other tables.
-    """
-    freeze = active_freeze(graph, freeze_id)
-    if freeze.tables != graph.addressed:
-        about = f"{', '.join(freeze.tables)} only" if freeze.tables else "all there is"
-        raise InvalidInput(
-            f"freeze {freeze_id} is about {about}, a backup of {graph.target} is of "
-            f"{', '.join(graph.addressed) or 'all of it'}; nothing was copied; freeze what is to be backed up, or back "
-            "up without a freeze"
-        )
-    return freeze
-
-
-@contextlib.contextmanager
-def own_freeze(graph: Graph, backup_id: str, before: BackupStart | None, progress: Progress) -> Iterator[Freeze]:
-    """Freeze the graph for the block, or go on with the freeze of a killed attempt. Writes tags and a hold."""
-    freeze = _of_before(graph, _left_freeze(graph, backup_id, before), progress) or freeze_graph(
-        graph, ttl_seconds=OWN_TTL_SECONDS, reason=_reason(backup_id), progress=progress
-    )
-    stop = threading.Event()
-    thread = threading.Thread(target=_prolong, args=(graph, freeze.freeze_id, stop), name="freeze", daemon=True)
-    thread.start()
-    try:
-        yield freeze
-    finally:
-        stop.set()
-        thread.join()
-        _end(graph, freeze.freeze_id, progress)
-
-
-def end_of_before(graph: Graph, claim: Claim, given: str, progress: Progress) -> None:
-    """End the freeze of a killed attempt, unless it is the given one. Destroys its tags and record."""
-    left = _left_freeze(graph, claim.backup_id, claim.before)
-    if left is not None and left != given and read_hold(graph.storage, left) is not None:
-        _end(graph, left, progress)
-
-
-def _reason(backup_id: str) -> str:
-    return f"backup {backup_id}"
-
-
-def _left_freeze(graph: Graph, backup_id: str, before: BackupStart | None) -> str | None:
-    """The freeze that a killed attempt took for itself, also where it was killed before it noted that. Reads."""
-    noted = before.freeze_id if before is not None and before.own_freeze else None
-    found = (
-        hold.hold_id
-        for hold in active_freezes(graph.storage)
-        if hold.reason == _reason(backup_id) and hold.freeze is not None and hold.freeze.tables == graph.addressed
-    )
-    return next(found, noted)
-
-
-def _of_before(graph: Graph, left: str | None, progress: Progress) -> Freeze | None:
-    """The freeze of a killed attempt; None if it has ended or has lost a part of its cut, which ends it."""
-    if left is None:
-        return None
-    try:
-        problems = verify_cut(graph, active_freeze(graph, left))
-        if not problems:
-            return extend_freeze(graph, left, OWN_TTL_SECONDS)
-    except InvalidInput:
-        return None
-    progress(f"freeze {left} has lost {said_of(problems)}; the backup continues with a new freeze")
-    _end(graph, left, progress)
-    return None
-
-
-def _prolong(graph: Graph, freeze_id: str, stop: threading.Event) -> None:
-    while not stop.wait(OWN_TTL_SECONDS / 4):
-        # One that fails costs a quarter of the time that is left; that the cut is whole is looked at in the end.
-        with contextlib.suppress(OpsError, Stopped):
-            extend_freeze(graph, freeze_id, OWN_TTL_SECONDS)
-
-
-def _end(graph: Graph, freeze_id: str, progress: Progress) -> None:
-    try:
-        unfreeze(graph, freeze_id)
-    except (OpsError, Stopped) as error:
-        why = "the run was asked to stop" if isinstance(error, Stopped) else error
-        progress(f"freeze {freeze_id} could not be ended ({why}); it ends by itself")
-
-
 R = TypeVar("R")
 Copier = Callable[[Transfer, CopyPlan, Callable[[], None]], Transferred]
 """Does all of a plan, as `Transfer.run` does; calls the third argument meanwhile, which raises when it has to stop."""
@@ -265,8 +173,16 @@ class _Attempt:
         self.destination.sync_names(stored_at(self._id, f.file) for f in record.files)
         self.claim.keeper.assert_held()
         write_record(self.destination, record)
-        self.destination.delete_tree(f"{self._id}/{JOURNAL}")
+        self._drop_journal()
         return self._report(done)
+
+    def _drop_journal(self) -> None:
+        """Tidy up: a backup is finished without that, where nobody may delete, too. Destroys the journal."""
+        folder = f"{self._id}/{JOURNAL}"
+        try:
+            self.destination.delete_tree(folder)
+        except StorageError as error:
+            self.progress(f"the backup is finished; {self.destination.uri(folder)} is of no use and stays: {error}")
 
     def _start(self, started_at: float) -> BackupStart:
         return BackupStart(
@@ -310,7 +226,13 @@ class _Attempt:
             damaged=self._damaged(files),
             need_checksums=self.options.checksum,
         )
-        return self.copier(self._transfer(plan), plan, self.graph.run.check)
+        done = self.copier(self._transfer(plan), plan, self.graph.run.check)
+        if done.refused:
+            self.progress(
+                f"{done.refused:,} files could not be taken from the earlier backup and were copied from the graph: "
+                f"{done.refusal}"
+            )
+        return done
 
     def _damaged(self, files: tuple[CutFile, ...]) -> frozenset[str]:
         """Files of the cut that a verify found damaged where this backup takes or has taken files. Reads."""

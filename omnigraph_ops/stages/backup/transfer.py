@@ -238,6 +238,10 @@ class Transferred:
     copied: tuple[CutFile, ...]
     linked: tuple[CutFile, ...]
     kept: tuple[CutFile, ...]
+    refused: int = 0
+    """Files that the earlier backup has and did not give; they were copied from the graph."""
+    refusal: str | None = None
+    """Why, for the first of them."""
 
     @property
     def files(self) -> tuple[CutFile, ...]:
@@ -271,14 +275,21 @@ class Transfer:
         remove_all(self.destination, [stored_at(self.backup_id, f) for f in plan.remove], "an attempt that did not end")
         try:
             linked = self._each(self._link, plan.link)
-            unlinked = {f.file for f, took in zip(plan.link, linked, strict=True) if not took}
+            unlinked = {f.file for f, why_not in zip(plan.link, linked, strict=True) if why_not is not None}
             again = tuple(replace(f, checksum=None) for f in plan.link if f.file in unlinked)
             copied = self._each(self._copy, (*plan.copy, *again))
             kept = [*plan.keep, *self._each(self._prove, plan.unproven)]
         finally:
             self.journal.close()
         taken = tuple(f for f in plan.link if f.file not in unlinked)
-        return Transferred(copied=tuple(copied), linked=taken, kept=tuple(kept))
+        refusals = [why_not for why_not in linked if why_not]
+        return Transferred(
+            copied=tuple(copied),
+            linked=taken,
+            kept=tuple(kept),
+            refused=len(refusals),
+            refusal=next(iter(refusals), None),
+        )
 
     def _each(self, work: Callable[[CutFile], R], files: tuple[CutFile, ...]) -> list[R]:
         return in_parallel(work, files, workers=self.workers, on_error=self.pace.stop)
@@ -296,20 +307,22 @@ class Transfer:
             self.meter.add(file.size)
         return self._done(replace(file, checksum=checksum))
 
-    def _link(self, file: CutFile) -> bool:
-        """Whether the earlier backup's file could be taken. Writes."""
+    def _link(self, file: CutFile) -> str | None:
+        """Why the earlier backup's file could not be taken, empty between two stores; None when it was. Writes."""
         if self.earlier is None:
-            return False
+            return ""
         storage, backup_id = self.earlier
         source, target = (storage, stored_at(backup_id, file.file)), self._target(file)
         try:
             if not (link_file(source, target) or copy_within(source, target, file.size, pacing=self.pace)):
-                return False
+                return ""
         except FileNotFoundError:
-            return False  # somebody deletes the earlier backup
+            return f"{storage.uri(source[1])} is gone"  # somebody deletes the earlier backup
+        except StorageError as error:
+            return str(error)  # it is archived, or no longer to be read: the graph has it
         self.meter.add(file.size)
         self._done(file)
-        return True
+        return None
 
     def _prove(self, file: CutFile) -> CutFile:
         """Only a checksum of the original says what the copy that is there has to be. Reads the original."""

@@ -17,9 +17,10 @@ from omnigraph_ops.parallel import in_parallel
 from omnigraph_ops.progress import SILENT, Meter, Progress
 from omnigraph_ops.stages.backup.transfer import IMMUTABLE, CopyPace, tally
 from omnigraph_ops.stages.freeze.files import checksum_of
+from omnigraph_ops.storage.half_written import is_half_written
 from omnigraph_ops.storage.inventory import OpsFault, look_again
 from omnigraph_ops.storage.location import AMBIENT, StoreAccess
-from omnigraph_ops.storage.store import Storage, is_half_written
+from omnigraph_ops.storage.store import Storage
 
 _Place = tuple[str | None, str, str, str | None, int]
 """Graph branch, table key, path, Lance branch, version."""

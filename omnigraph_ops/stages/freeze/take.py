@@ -13,6 +13,7 @@ import time
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
+from omnigraph_ops.coordination.environment import refuse_wrong_clock
 from omnigraph_ops.coordination.freezes import (
     active_freezes,
     contract_folder,
@@ -73,11 +74,13 @@ def freeze_graph(
 
     Raises:
         InvalidInput: the time is not positive or too long, or was over before the freeze was taken.
+        ClockWrong: this host and the store disagree about the time: others would see another end.
         RecoveryPending: a schema apply is under way; nothing is frozen.
         LeaseHeld: a unit of maintenance did not finish in time; nothing is frozen.
         UnknownTable: a named table is not live; nothing is frozen.
     """
     check_ttl(ttl_seconds)
+    refuse_wrong_clock(graph.storage, "nothing was frozen")
     hold = place_hold(
         graph.storage,
         (),
@@ -103,8 +106,10 @@ def extend_freeze(graph: Graph, freeze_id: str, ttl_seconds: float) -> Freeze:
 
     Raises:
         InvalidInput: there is no such freeze, or it has ended.
+        ClockWrong: this host and the store disagree about the time.
     """
     check_ttl(ttl_seconds)
+    refuse_wrong_clock(graph.storage, f"freeze {freeze_id} ends when it would have ended")
     with committer_turn(graph, f"extend freeze {freeze_id}"):
         hold, cut = _active(graph, freeze_id)
         hold = replace(hold, expires_at=time.time() + ttl_seconds)
@@ -270,8 +275,10 @@ def hold_version(
     Raises:
         InvalidInput, UnknownTable: there is no such table, branch or version, or the time is out of bounds.
         StalePlan: a cleanup is removing it.
+        ClockWrong: this host and the store disagree about the time.
     """
     check_ttl(ttl_seconds)
+    refuse_wrong_clock(graph.storage, "nothing was held")
     with committer_turn(graph, f"hold {table_key}"):
         if branch is not None and graph.format.publishes and branch not in graph.branches():
             raise InvalidInput(f"{graph.target} has no branch {branch!r}; nothing was held")

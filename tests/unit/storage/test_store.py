@@ -12,7 +12,8 @@ import pytest
 
 from omnigraph_ops.errors import StorageError, first_line, reason_of
 from omnigraph_ops.lance.gateway import LanceFailure, lance_errors
-from omnigraph_ops.storage.store import Storage, half_written_of, is_half_written, stem_of, temporary_beside, translated
+from omnigraph_ops.storage.half_written import half_written_of, is_half_written, stem_of, temporary_beside
+from omnigraph_ops.storage.store import Storage, translated
 
 
 def failures(folder: Path) -> list[LanceFailure]:

@@ -1,0 +1,109 @@
+"""The freeze of a backup: given by somebody, or taken by the backup itself, prolonged while it works, and ended."""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+from collections.abc import Iterator
+
+from omnigraph_ops.coordination.freezes import active_freezes, unfreeze
+from omnigraph_ops.coordination.holds import read_hold
+from omnigraph_ops.errors import InvalidInput, OpsError
+from omnigraph_ops.graph.graph import Graph
+from omnigraph_ops.models.backup import BackupStart
+from omnigraph_ops.models.freeze import Freeze
+from omnigraph_ops.progress import Progress, Stopped
+from omnigraph_ops.stages.backup.listing import Claim
+from omnigraph_ops.stages.freeze.observe import verify_cut
+from omnigraph_ops.stages.freeze.take import active_freeze, extend_freeze, freeze_graph, said_of
+
+OWN_TTL_SECONDS = 3600.0
+"""After a kill the graph stays frozen this long at most; while the backup works, the end is moved."""
+
+
+def given_freeze(graph: Graph, freeze_id: str) -> Freeze:
+    """A freeze that somebody else took and ends. Reads.
+
+    Raises:
+        InvalidInput: there is none, it is still being taken, it has ended, or it is about other tables.
+    """
+    freeze = active_freeze(graph, freeze_id)
+    if freeze.tables != graph.addressed:
+        about = f"{', '.join(freeze.tables)} only" if freeze.tables else "all there is"
+        raise InvalidInput(
+            f"freeze {freeze_id} is about {about}, a backup of {graph.target} is of "
+            f"{', '.join(graph.addressed) or 'all of it'}; nothing was copied; freeze what is to be backed up, or back "
+            "up without a freeze"
+        )
+    return freeze
+
+
+@contextlib.contextmanager
+def own_freeze(graph: Graph, backup_id: str, before: BackupStart | None, progress: Progress) -> Iterator[Freeze]:
+    """Freeze the graph for the block, or go on with the freeze of a killed attempt. Writes tags and a hold."""
+    freeze = _of_before(graph, _left_freeze(graph, backup_id, before), progress) or freeze_graph(
+        graph, ttl_seconds=OWN_TTL_SECONDS, reason=_reason(backup_id), progress=progress
+    )
+    stop = threading.Event()
+    thread = threading.Thread(target=_prolong, args=(graph, freeze.freeze_id, stop), name="freeze", daemon=True)
+    thread.start()
+    try:
+        yield freeze
+    finally:
+        stop.set()
+        thread.join()
+        _end(graph, freeze.freeze_id, progress)
+
+
+def end_of_before(graph: Graph, claim: Claim, given: str, progress: Progress) -> None:
+    """End the freeze of a killed attempt, unless it is the given one. Destroys its tags and record."""
+    left = _left_freeze(graph, claim.backup_id, claim.before)
+    if left is not None and left != given and read_hold(graph.storage, left) is not None:
+        _end(graph, left, progress)
+
+
+def _reason(backup_id: str) -> str:
+    return f"backup {backup_id}"
+
+
+def _left_freeze(graph: Graph, backup_id: str, before: BackupStart | None) -> str | None:
+    """The freeze that a killed attempt took for itself, also where it was killed before it noted that. Reads."""
+    noted = before.freeze_id if before is not None and before.own_freeze else None
+    found = (
+        hold.hold_id
+        for hold in active_freezes(graph.storage)
+        if hold.reason == _reason(backup_id) and hold.freeze is not None and hold.freeze.tables == graph.addressed
+    )
+    return next(found, noted)
+
+
+def _of_before(graph: Graph, left: str | None, progress: Progress) -> Freeze | None:
+    """The freeze of a killed attempt; None if it has ended or has lost a part of its cut, which ends it."""
+    if left is None:
+        return None
+    try:
+        problems = verify_cut(graph, active_freeze(graph, left))
+        if not problems:
+            return extend_freeze(graph, left, OWN_TTL_SECONDS)
+    except InvalidInput:
+        return None
+    progress(f"freeze {left} has lost {said_of(problems)}; the backup continues with a new freeze")
+    _end(graph, left, progress)
+    return None
+
+
+def _prolong(graph: Graph, freeze_id: str, stop: threading.Event) -> None:
+    while not stop.wait(OWN_TTL_SECONDS / 4):
+        # One that fails costs a quarter of the time that is left; that the cut is whole is looked at in the end.
+        with contextlib.suppress(OpsError, Stopped):
+            extend_freeze(graph, freeze_id, OWN_TTL_SECONDS)
+
+
+def _end(graph: Graph, freeze_id: str, progress: Progress) -> None:
+    try:
+        unfreeze(graph, freeze_id)
+    except InvalidInput:
+        progress(f"freeze {freeze_id} had ended already")
+    except (OpsError, Stopped) as error:
+        why = "the run was asked to stop" if isinstance(error, Stopped) else error
+        progress(f"freeze {freeze_id} could not be ended ({why}); it ends by itself")
