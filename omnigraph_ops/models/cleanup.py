@@ -59,6 +59,10 @@ class ProtectedVersion:
     reasons: tuple[str, ...]
 
 
+UNREADABLE = "the table cannot be read: "
+"""What the refusal of a damaged table begins with. Not a field: every field of a plan is part of its digest."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TableCleanupPlan:
     """Exactly which versions of one table go, and what holds the others."""
@@ -79,6 +83,11 @@ class TableCleanupPlan:
     """Every file that goes with those versions, by path; nothing else is ever deleted."""
     refused: str | None = None
     """Why this table may not be cleaned at all; then `versions` is empty."""
+
+    @property
+    def is_damaged(self) -> bool:
+        """Whether it is refused for a fault of its own: not for a freeze, drift, a clone or another branch. Pure."""
+        return self.refused is not None and self.refused.startswith(UNREADABLE)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

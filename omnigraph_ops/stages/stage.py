@@ -243,6 +243,13 @@ class PlannedStage(Stage[Q, R], Generic[Q, P, R]):
         """
         return ()
 
+    def left_out(self, plan: P) -> Sequence[Any]:
+        """The rows, as of a report, of tables that a plan leaves out because they are damaged. Pure.
+
+        They count as failed in a run that carries out the plan, or whose plan has nothing else to do.
+        """
+        return ()
+
     def failures(self, report: R) -> Sequence[str]:
         """What failed, a sentence each. Any of it makes a run fail. Pure."""
         outcome = self.outcome(report)

@@ -15,7 +15,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Mapping
 from dataclasses import dataclass
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
 from omnigraph_ops import serde
@@ -171,6 +171,7 @@ def _standing(by: str | None) -> str:
     return f"the standing approval, in a run that {by} started" if by else "the standing approval"
 
 
+_MINUTE = timedelta(minutes=1)
 _VALID_US = 23 * 86_400 * 1_000_000
 """Longer than any plan may be applied; with the week after which `sealed.sweep` drops it, thirty days."""
 
@@ -203,7 +204,23 @@ class Consent:
     digest: str
     """Of the plan that the question shows."""
     expires_at_us: int
+    answer_by: datetime | None = None
+    """How long the question waits; None: nothing was asked, or by a release that did not keep it."""
     decision: Decision | None = None
+
+    def late(self, answered_at: datetime) -> str:
+        """Why an answer of that moment came too late, as a phrase; empty: it came in time. Pure.
+
+        Airflow takes answers until its scheduler ends the question, which may be down. The minute that is shown counts.
+        """
+        if self.answer_by is None or answered_at < self.answer_by.replace(second=0, microsecond=0) + _MINUTE:
+            return ""
+        return f"answered at {to_minute(answered_at)}, after {to_minute(self.answer_by)}, which counts as Reject"
+
+
+def to_minute(moment: datetime) -> str:
+    """A moment in UTC as a question shows it. Pure."""
+    return f"{moment.astimezone(UTC):%Y-%m-%d %H:%M} UTC"
 
 
 def _damaged(path: str, error: InvalidInput) -> None:

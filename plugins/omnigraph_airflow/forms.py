@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from airflow.sdk import Param
 
 from omnigraph_airflow.graphs import default_graph, graphs_offered
+from omnigraph_ops.config.graph_entries import NAME
 from omnigraph_ops.requests import SIZE, Request, build, fields_of
 from omnigraph_ops.stages.stage import AnyPlanned, AnyRun, FormField
 
@@ -17,16 +18,19 @@ if TYPE_CHECKING:
 
 
 def graph_param(*, named: bool = True) -> Param:
-    """Which graph: one of the graphs file, where the deployment has one and `named` ones are meant. Reads both."""
+    """Which graph: one of the graphs file, where the deployment has one and `named` ones are meant. Reads both.
+
+    The names are proposals: Airflow checks a param again at every task, and an entry may be renamed meanwhile.
+    """
     offered, default = graphs_offered() if named else {}, default_graph()
-    enum: dict[str, Any] = {"enum": [None, *offered]} if offered else {}
+    names: dict[str, Any] = {"examples": [*offered], "pattern": f"^{NAME}$"} if offered else {}
     lines = [
         "One of the graphs file:" if offered else "Path or URI.",
         *(f"- `{name}`: {what}" for name, what in offered.items()),
         "",
         f"Empty: the deployment's graph, {f'`{default}`' if default else 'which is not set'}.",
     ]
-    return Param(None, type=["null", "string"], title="Graph", description_md="\n".join(lines), **enum)
+    return Param(None, type=["null", "string"], title="Graph", description_md="\n".join(lines), **names)
 
 
 _MOST_CONFIRMED = 1_000_000_000

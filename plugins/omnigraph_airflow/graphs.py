@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from airflow.sdk import Variable
 
 from omnigraph_ops.config.graph_entries import NAME, GraphEntry
-from omnigraph_ops.errors import InvalidInput
+from omnigraph_ops.errors import InvalidInput, did_you_mean
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -121,4 +121,6 @@ def entry_named(graph: str) -> GraphEntry | None:
     for entry in reading.graphs:
         if entry.name == graph:
             return entry
-    raise _undescribed(reading, f"graph {graph!r} (a path needs a slash)")
+    why = "the name is wrong (a path needs a slash), or its entry was renamed or removed"
+    like = did_you_mean(graph, [entry.name for entry in reading.graphs])
+    raise _undescribed(reading, f"graph {graph!r}, so it was not opened: {why}; name a graph of the file{like}")

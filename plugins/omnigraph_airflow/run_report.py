@@ -356,7 +356,10 @@ def _decision(facts: RunFacts, stage: AnyPlanned, digest: str) -> str:
     if decision.timed_out:
         return "Nobody answered in time, which counts as Reject."
     when = f" at {moment(decision.decided_at_us)}" if decision.decided_at_us else ""
-    return f"{', '.join(decision.chosen_options)} by {prose(decision.decided_by)}{when}, digest `{decision.digest}`."
+    void = f"; it does not count: {prose(decision.void)}" if decision.void else ""
+    return (
+        f"{', '.join(decision.chosen_options)} by {prose(decision.decided_by)}{when}, digest `{decision.digest}`{void}."
+    )
 
 
 def _list(title: str, lines: Sequence[str]) -> list[str]:

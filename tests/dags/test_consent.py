@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import re
 from collections.abc import Callable
 from dataclasses import replace
@@ -13,7 +14,7 @@ from typing import Any
 
 import pytest
 from omnigraph_airflow import decisions
-from omnigraph_airflow.decisions import Consent, QuestionId
+from omnigraph_airflow.decisions import Consent, QuestionId, unanswered
 
 from omnigraph_ops import serde
 from omnigraph_ops.coordination import sealed
@@ -84,8 +85,14 @@ class Attempt:
     def ask(self) -> Any:
         return self.task.execute(self.context)
 
-    def answer(self, user: str | None, option: str = "Approve") -> None:
-        """What Airflow hands to a task that waited."""
+    def asked(self) -> Consent:
+        """What the graph keeps of the question."""
+        kept = decisions.read_consent(self.graph.storage, decisions.question_of(self.context, TASK))
+        assert kept is not None
+        return kept
+
+    def answer(self, user: str | None, option: str = "Approve", *, at: datetime | None = None) -> None:
+        """What Airflow hands to a task that waited, about an answer of that moment."""
         from airflow.sdk.exceptions import AirflowSkipException, DownstreamTasksSkipped
 
         who = {"id": user, "name": f"{user} by name"} if user else None
@@ -93,7 +100,7 @@ class Attempt:
             "chosen_options": [option],
             "params_input": {},
             "responded_by_user": who,
-            "responded_at": datetime.now(UTC),
+            "responded_at": at or datetime.now(UTC),
             "timedout": user is None,
         }
         with contextlib.suppress(AirflowSkipException, DownstreamTasksSkipped):
@@ -150,6 +157,91 @@ def test_a_reject_or_no_answer_allows_nothing(graph: Graph, user: str | None, op
     attempt.answer(user, option)
     with pytest.raises(ApprovalMissing, match=why):
         attempt.allowed()
+
+
+def test_an_answer_after_the_deadline_that_was_shown_is_a_reject(graph: Graph) -> None:
+    """Airflow takes one for as long as no scheduler runs to end the question."""
+    attempt = Attempt(graph)
+    attempt.ask()
+    until = attempt.asked().answer_by
+    assert until is not None
+    assert f"**No answer** by {until:%Y-%m-%d %H:%M} UTC: counts as Reject" in attempt.task.body
+    attempt.answer("ana", at=until.replace(second=0, microsecond=0) + timedelta(minutes=1))
+    with pytest.raises(
+        ApprovalMissing, match=rf"ana answered at .* UTC, after {until:%Y-%m-%d %H:%M} UTC, which counts"
+    ):
+        attempt.allowed()
+    assert told(graph) == [("rejected", "ana by name (ana)")]
+    assert not (attempt.asked().decision or unanswered("")).approved
+
+
+def test_an_answer_in_the_minute_that_was_shown_counts_however_late_it_is_handed_over(graph: Graph) -> None:
+    attempt = Attempt(graph)
+    attempt.context["dag_run"].start_date = datetime.now(UTC) - timedelta(days=1)
+    attempt.ask()
+    until = attempt.asked().answer_by
+    assert until is not None
+    attempt.answer("ana", at=until.replace(second=59, microsecond=999_999))
+    assert attempt.allowed().decided_by == "ana by name (ana)"
+
+
+def test_clearing_moves_no_deadline_that_a_question_shows(graph: Graph, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Airflow goes on showing the text of the first question, and a run that is cleared starts anew."""
+    from airflow.sdk.exceptions import AirflowFailException
+    from omnigraph_airflow.operators import ask
+
+    first = Attempt(graph)
+    first.ask()
+    monkeypatch.setattr(ask, "shown_text", lambda *_: first.task.body)
+    later = Attempt(graph, plan=first.plan, cleared=1, number=2)
+    later.task.answer_within = timedelta(hours=9)
+    assert later.ask() == ASKED
+    assert later.asked().answer_by == first.asked().answer_by
+    past = replace(later.asked(), answer_by=datetime.now(UTC) - timedelta(seconds=1))
+    decisions.keep_consent(graph.storage, past)
+    with pytest.raises(
+        AirflowFailException, match=r"the deadline that it had before, .* nothing was done; trigger a new"
+    ):
+        Attempt(graph, plan=first.plan, cleared=2, number=3).ask()
+
+
+def test_a_question_of_a_release_that_kept_no_deadline_can_be_answered(graph: Graph) -> None:
+    attempt = Attempt(graph)
+    attempt.ask()
+    kept = serde.to_json(attempt.asked())
+    del kept["answer_by"]
+    graph.storage.write(attempt.asked().question.path, json.dumps(kept).encode())
+    attempt.answer("ana", at=datetime.now(UTC) + timedelta(days=1))
+    assert attempt.allowed().decided_by == "ana by name (ana)"
+
+
+def test_the_report_of_a_run_says_that_an_answer_came_too_late(
+    dags: Any, graph: Graph, answer_hitl: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Through the route of Airflow, with nobody who ends the question before the answer comes."""
+    from airflow.providers.standard.operators.hitl import ApprovalOperator
+
+    monkeypatch.undo()
+    monkeypatch.delenv("OMNIGRAPH_GRAPHS_FILE", raising=False)
+    real = ApprovalOperator.execute
+
+    def hours_before(task: Any, context: Any) -> Any:
+        question = decisions.question_of(context, task.task_id)
+        kept = decisions.read_consent(graph.storage, question)
+        assert kept is not None
+        decisions.keep_consent(graph.storage, replace(kept, answer_by=datetime.now(UTC) - timedelta(hours=2)))
+        return real(task, context)
+
+    monkeypatch.setattr(ApprovalOperator, "execute", hours_before)
+    answer_hitl(TASK, "Approve")
+    before = {e.table_key: len(graph.open_head(e).versions()) for e in graph.state().entries}
+    conf = {"graph": graph.uri, "confirm": True, "keep": 1, "older_than": None, "confirm_versions": 0}
+    done = Finished(dags["omnigraph_cleanup"].test(run_conf=conf))
+    assert {e.table_key: len(graph.open_head(e).versions()) for e in graph.state().entries} == before
+    assert done.report["outcome"] == "unapproved"
+    assert all("after " in line and line.endswith("counts as Reject") for line in done.report["unapproved"])
+    assert "it does not count: " in done.report["markdown"]
+    assert {run.outcome for run in history.read_runs(graph)} == {RunOutcome.UNAPPROVED}
 
 
 def test_an_answer_is_about_the_digest_that_was_shown(graph: Graph) -> None:

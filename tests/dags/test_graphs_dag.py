@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 
 from omnigraph_ops.demo import DemoSpec
+from omnigraph_ops.graph import open_graph
 from omnigraph_ops.stages.registry import BY_NAME, tasks_by_stage
 from tests.support.runs import Finished
 from tests.support.templates import Templates
@@ -75,7 +76,7 @@ def parse(airflow_db: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
 
 def test_without_a_file_there_are_the_same_dags_as_ever(dags: Any) -> None:
     assert set(dags) == BY_HAND
-    assert "enum" not in dags["omnigraph_repair"].params.get_param("graph").schema
+    assert not {"examples", "pattern"} & dags["omnigraph_repair"].params.get_param("graph").schema.keys()
 
 
 def test_the_variable_names_the_file_too(airflow_db: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -385,12 +386,66 @@ def test_a_manual_dag_takes_the_name(parse: Parse, graph: Path, tmp_path: Path) 
     dags = parse(file_for(tmp_path)).dags
     dag = dags["omnigraph_repair"]
     shown = dag.params.get_param("graph").schema
-    assert shown["enum"] == [None, "people"]
+    assert shown["examples"] == ["people"]
     assert f"- `people`: `{graph}`; its nights: keep the newest" in shown["description_md"]
     run = Finished(dag.test(run_conf={"graph": "people"}))
     assert run.state == "success", run.tasks
     assert run.of("preview_repair") == ["success"]
     assert run.report["graph"] == str(graph)
+
+
+@pytest.mark.parametrize("dag_id", sorted(BY_HAND - {"omnigraph_maintenance"}))
+def test_the_params_of_a_run_stay_valid_when_its_graph_is_renamed(parse: Parse, dag_id: str, tmp_path: Path) -> None:
+    """Airflow validates them at the start of every task, against the DAG as it is then."""
+    from airflow.sdk.definitions.param import process_params
+    from airflow.sdk.exceptions import ParamValidationError
+
+    conf = {"graph": "people", **({"destination": "/b"} if dag_id == "omnigraph_backup" else {})}
+    for text in (file_for(tmp_path), file_for(tmp_path).replace("people:", "folks:")):
+        dag = parse(text).dags[dag_id]
+        for task in dag.tasks:
+            assert process_params(dag, task, conf, suppress_exception=False)["graph"] == "people"
+    with pytest.raises(ParamValidationError):
+        process_params(dag, task, {**conf, "graph": "/a/path"}, suppress_exception=False)
+
+
+def test_a_name_that_the_file_does_not_have_is_refused_by_the_first_task(
+    parse: Parse, graph: Path, tmp_path: Path
+) -> None:
+    run = Finished(parse(file_for(tmp_path)).dags["omnigraph_repair"].test(run_conf={"graph": "poeple"}))
+    assert run.state == "failed"
+    assert run.of("check_recovery") == ["failed"]
+    assert run.of("apply_repair") == ["upstream_failed"]
+    assert (
+        f"check_recovery: {tmp_path}/graphs.yaml describes no graph 'poeple', so it was not" in run.report["failed"][0]
+    )
+    assert run.report["failed"][0].endswith("did you mean 'people'?")
+
+
+def test_a_run_whose_entry_is_renamed_while_it_waits_removes_nothing_and_reports_it(
+    parse: Parse, graph: Path, tmp_path: Path, answer_hitl: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from omnigraph_airflow import decisions
+
+    real = decisions.keep_consent
+
+    def renamed_then(storage: Any, kept: Any) -> None:
+        real(storage, kept)
+        if kept.question.task_id == "approve_cleanup":
+            (tmp_path / "graphs.yaml").write_text(file_for(tmp_path).replace("people:", "folks:"))
+
+    monkeypatch.setattr(decisions, "keep_consent", renamed_then)
+    answer_hitl("approve_cleanup", "Approve")
+    dag = parse(file_for(tmp_path)).dags["omnigraph_cleanup"]
+    opened = open_graph(str(graph))
+    before = [len(opened.open_head(entry).versions()) for entry in opened.state().entries]
+    conf = {"graph": "people", "confirm": True, "confirm_versions": 0, "keep": 1, "older_than": None}
+    run = Finished(dag.test(run_conf=conf))
+    assert (run.state, run.report["outcome"]) == ("failed", "failed"), run.tasks
+    assert (run.of("approve_cleanup"), set(run.of("cleanup_table"))) == (["failed"], {"upstream_failed"})
+    gone = f"{tmp_path}/graphs.yaml describes no graph 'people', so it was not opened"
+    assert {line.split(": ")[0] for line in run.report["failed"] if gone in line} == {"approve_cleanup", "report"}
+    assert [len(opened.open_head(entry).versions()) for entry in opened.state().entries] == before
 
 
 def test_a_deadline_tells_through_airflows_own_runner(tmp_path: Path) -> None:

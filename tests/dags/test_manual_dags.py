@@ -15,13 +15,15 @@ from omnigraph_ops.demo import DemoSpec
 from omnigraph_ops.errors import OutcomeUnknown, StorageError
 from omnigraph_ops.graph import Graph, open_graph
 from omnigraph_ops.graph.layout import MAINTENANCE_DIR
-from omnigraph_ops.outcomes import audit_log
+from omnigraph_ops.models.history import RunOutcome
+from omnigraph_ops.outcomes import audit_log, history
 from omnigraph_ops.stages.cleanup import apply as cleanup
 from omnigraph_ops.stages.orphans import apply as orphans
 from omnigraph_ops.stages.recovery.check import check
 from omnigraph_ops.stages.repair import run as repair
 from tests.support.rows import rows_everywhere, tree_of
 from tests.support.runs import Finished, Instance, context_of
+from tests.support.shell import runner
 from tests.support.templates import Templates
 from tests.support.writers import copies, entry_of, write
 
@@ -121,6 +123,55 @@ def test_a_repair_publishes_exactly_what_was_previewed(dags: Any, made: Made) ->
     assert not check(graph).drift
     assert events(graph) == [("repair", "approved"), ("repair", "started"), ("repair", "applied")]
     assert f"digest `{digest}`" in done.report["markdown"]
+
+
+COMPANY = "node:Company"
+
+
+def damage(graph: Graph, table_key: str) -> None:
+    """Cut the newest manifest of a table short. Writes."""
+    entry = entry_of(graph, table_key)
+    Path(graph.table_uri(entry), "_versions", f"{2**64 - 1 - entry.version:020d}.manifest").write_bytes(b"cut")
+
+
+@pytest.mark.parametrize("keep", [1, 100])
+def test_a_confirmed_cleanup_fails_for_a_table_that_cannot_be_read(
+    dags: Any, made: Made, capsys: pytest.CaptureFixture[str], keep: int
+) -> None:
+    """As in the shell, also where nothing else is to be removed; everything else goes, and a preview stays green."""
+    graph = made(node_types=2)
+    damage(graph, COMPANY)
+    terms = {"keep": keep, "older_than": None}
+    preview = run(dags, "omnigraph_cleanup", graph, **terms)
+    assert (preview.state, preview.report["failed"]) == ("success", []), preview.tasks
+    assert any(COMPANY in line for line in preview.report["attention"])
+    done = run(dags, "omnigraph_cleanup", graph, **terms, confirm=True)
+    assert (done.state, done.report["outcome"]) == ("failed", "failed"), done.tasks
+    (failed,) = done.report["failed"]
+    assert failed.startswith(f"{COMPANY}: the table cannot be read: ")
+    (record,) = history.read_runs(graph, last=1)
+    assert (record.outcome, record.errors, record.counts.failed) == (RunOutcome.FAILED, (failed,), 1)
+    person = len(graph.open_head(entry_of(graph, PERSON)).versions())
+    assert (set(done.of("cleanup_table")), person == 1) == ({"success" if keep == 1 else "skipped"}, keep == 1)
+    assert ("1 failed" in done.report["markdown"]) is (keep == 1)
+    assert runner(capsys)(f"cleanup --keep {keep} --confirm", graph.uri).code == 1
+
+
+def test_a_rejected_cleanup_does_not_fail_for_a_table_that_cannot_be_read(
+    dags: Any, made: Made, answer_hitl: Answer
+) -> None:
+    graph = made(node_types=2)
+    damage(graph, COMPANY)
+    answer_hitl("approve_cleanup", "Reject")
+    done = run(dags, "omnigraph_cleanup", graph, keep=1, older_than=None, confirm=True, confirm_versions=0)
+    assert (done.report["outcome"], done.report["failed"]) == ("unapproved", [])
+
+
+def test_a_confirmed_cleanup_is_green_where_drift_keeps_a_table(dags: Any, made: Made) -> None:
+    graph = made(node_types=2, drift_tables=(COMPANY,), drift_kind="delete")
+    done = run(dags, "omnigraph_cleanup", graph, keep=1, older_than=None, confirm=True)
+    assert (done.state, done.report["failed"]) == ("success", []), done.tasks
+    assert any(f"{COMPANY} was not cleaned: uncovered HEAD drift" in line for line in done.report["attention"])
 
 
 def test_a_digest_of_something_that_moved_is_refused(dags: Any, made: Made) -> None:

@@ -169,6 +169,8 @@ def test_the_last_version_that_has_the_rows_stays(
     assert "lacks" in next(t.error or "" for t in apply.cleanup_all(graph, plan).tables if t.table_key == PERSON)
     outcome = cli("cleanup --keep 1 --confirm --json", graph.uri)
     assert outcome.code == 1
+    planned = plan_cleanup(graph, RetentionPolicy(keep_versions=1))
+    assert {t.table_key for t in planned.tables if t.is_damaged} == {PERSON}
     by_key = {t["table_key"]: t for t in outcome.json["tables"]}
     assert f"which lacks {before.path}/data/{file.name}, and an older version" in by_key[PERSON]["error"]
     assert (by_key[KNOWS]["error"], by_key[KNOWS]["already_gone"]) == (None, 0)
@@ -183,6 +185,7 @@ def test_what_a_lazy_branch_lacks_keeps_older_versions_too(demo_graph: DemoGraph
     Path(graph.table_uri(pinned), lost).unlink()
     row = next(t for t in plan_cleanup(graph, RetentionPolicy(keep_versions=1)).tables if t.table_key == PERSON)
     assert f"branch 'lazy-1' pins version {pinned.version}, which lacks {pinned.path}/{lost}" in (row.refused or "")
+    assert not row.is_damaged, "main can be read, and its nights are green"
 
 
 def test_a_data_file_behind_a_link_is_there(demo_graph: DemoGraph, tmp_path: Path) -> None:

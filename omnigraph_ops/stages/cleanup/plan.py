@@ -19,6 +19,7 @@ from omnigraph_ops.lance.gateway import BranchRef, Dataset
 from omnigraph_ops.lance.versions import FileToGo, existing_versions, files_of_branch, freed_with_forks, needed_files
 from omnigraph_ops.models.cleanup import (
     SHORTEST_AGE_SECONDS,
+    UNREADABLE,
     CleanupPlan,
     OrphanedFork,
     PlannedFile,
@@ -214,7 +215,7 @@ class _Planner:
         try:
             return self._readable(entry, row, internal)
         except OpsError as error:
-            return replace(row, refused=str(error))
+            return replace(row, refused=f"{UNREADABLE}{error}")
 
     def _readable(self, entry: TableEntry, row: TableCleanupPlan, internal: InternalTables | None) -> TableCleanupPlan:
         graph, policy, head = self.graph, self.policy, self.graph.open_head(entry)
@@ -287,7 +288,9 @@ def _lost_pin(graph: Graph, entry: TableEntry, view: GraphView) -> str | None:
     pinned = {e.version: (s, e) for s, e in published if e.path == entry.path and e.branch is None}
     needed: dict[str, tuple[int, str]] = {}
     for state, other in pinned.values():
-        publisher = f"branch {state.branch or 'main'!r} pins version {other.version}, which"
+        # What a named branch lacks is no fault of main, which stays maintained.
+        damaged = "" if state.branch else UNREADABLE
+        publisher = f"{damaged}branch {state.branch or 'main'!r} pins version {other.version}, which"
         try:
             files = needed_files(graph.open_pinned(other))
         except OpsError as error:

@@ -163,6 +163,9 @@ class Cleanup(PartedStage[CleanupRequest, CleanupPlan, CleanupReport]):
     def attention(self, plan: CleanupPlan, drift: Sequence[DriftFinding] | None) -> list[str]:
         return [f"{table.table_key} was not cleaned: {table.refused}" for table in plan.tables if table.refused]
 
+    def left_out(self, plan: CleanupPlan) -> list[CleanupStats]:
+        return [CleanupStats(table_key=t.table_key, error=t.refused) for t in plan.tables if t.is_damaged]
+
     def nothing_to_do(self, plan: CleanupPlan) -> str | None:
         return "nothing to remove" if plan.is_empty else None
 

@@ -71,7 +71,8 @@ class ApproveStageOperator(ApprovalOperator):
 
     :param stage: name of the stage.
     :param plan: name of the kept plan, as the planning task left it (templated).
-    :param answer_within: an answer later than this after the start of the run counts as Reject.
+    :param answer_within: an answer later than this after the start of the run counts as Reject, whenever Airflow
+        hands it over; clearing the task moves no deadline that a question shows.
     :param graph: path or URI of the graph (templated).
     :param confirmed: the person who triggered the run confirmed, within bounds (templated).
     :param digest: the plan that this person approved by its digest (templated).
@@ -176,15 +177,18 @@ class ApproveStageOperator(ApprovalOperator):
             digest=asked.digest,
             decided_by=_named(str(user["id"]), str(user["name"])) if user else "nobody",
             timed_out=not user,
-            void=self._void(graph, str(user["id"])) if user else "",
+            void=self._void(graph, asked, event) if user else "",
             force=self.forced(event.get("params_input") or {}),
             decided_at_us=now_us(),
         )
         self._keep(context, graph, replace(asked, decision=decision))
         return decision
 
-    def _void(self, graph: Graph, user_id: str) -> str:
-        """Why this user's answer does not count, although Airflow took it; empty: it counts. Reads."""
+    def _void(self, graph: Graph, asked: Consent, event: Mapping[str, Any]) -> str:
+        """Why a user's answer does not count, although Airflow took it; empty: it counts. Reads."""
+        user_id = str(event["responded_by_user"]["id"])
+        if late := asked.late(event["responded_at"]):
+            return f"{user_id} {late}"
         may = self._who_may(graph)
         return f"{user_id} is not among those who may approve any more" if may and user_id not in may else ""
 
@@ -217,12 +221,12 @@ class ApproveStageOperator(ApprovalOperator):
         who = self._approved_by(context, plan, confirmed=confirmed, first=first)
         if who:
             return self._approve_in_advance(context, graph, asked, who)
-        self.describe(
-            plan, answer_by=self._set_deadline(context), full_plan=where_in_full(context, plan), confirmed=confirmed
-        )
+        until = self._set_deadline(context, earlier if earlier and earlier.digest == plan.digest else None)
+        full_plan = where_in_full(context, plan)
+        self.describe(plan, answer_by=decisions.to_minute(until), full_plan=full_plan, confirmed=confirmed)
         self._refuse_old_text(context, plan.digest)
         # The answer counts for this digest, whatever becomes of the planning task meanwhile.
-        decisions.keep_consent(graph.storage, asked)
+        decisions.keep_consent(graph.storage, replace(asked, answer_by=until))
         return None
 
     def _refuse_old_text(self, context: Context, digest: str) -> None:
@@ -291,12 +295,26 @@ class ApproveStageOperator(ApprovalOperator):
             detail = f"{answer}; {decision.void}" if decision.void else answer
             note(context, graph.storage, decision, decision.event, verb=self.stage, detail=detail)
 
-    def _set_deadline(self, context: Context) -> str:
-        """Fix how long the request waits; returns the moment as text. Pure."""
+    def _set_deadline(self, context: Context, earlier: Consent | None) -> datetime:
+        """Fix how long the request waits; returns until when. Pure.
+
+        Args:
+            earlier: what an earlier attempt asked about this plan; Airflow goes on showing its text, and its deadline.
+
+        Raises:
+            ApprovalMissing: that deadline has passed.
+        """
         now = datetime.now(UTC)
+        shown = earlier.answer_by if earlier and context["ti"].try_number > 1 else None
+        if shown is not None and shown <= now:
+            raise ApprovalMissing(
+                f"this task was cleared or repeated, and Airflow goes on showing the question with the deadline that "
+                f"it had before, {decisions.to_minute(shown)}; nothing was done; trigger a new run to be asked"
+            )
         started = context["dag_run"].start_date or now
-        self.response_timeout = max(started + self.answer_within - now, LEAST_WAIT)
-        return f"{now + self.response_timeout:%Y-%m-%d %H:%M} UTC"
+        until = shown or max(started + self.answer_within, now + LEAST_WAIT)
+        self.response_timeout = until - now
+        return until
 
 
 def _users(names: Sequence[str]) -> list[Any] | None:

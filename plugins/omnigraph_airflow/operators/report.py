@@ -6,6 +6,7 @@ import logging
 from collections.abc import Collection, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
+from functools import reduce
 from typing import TYPE_CHECKING, Any
 
 from airflow.sdk import BaseOperator
@@ -22,6 +23,7 @@ from omnigraph_ops import serde
 from omnigraph_ops.coordination import sealed
 from omnigraph_ops.errors import OpsError, TransientError, lacks_rights
 from omnigraph_ops.models.health import DriftFinding
+from omnigraph_ops.outcomes.run_results import with_value
 from omnigraph_ops.stages.registry import BY_NAME, tasks_by_stage
 from omnigraph_ops.stages.stage import AnyPlanned, Effect
 
@@ -142,6 +144,10 @@ def _facts(context: Context, graph: Graph | None, target: str) -> RunFacts:
     carried_out = tuple(dict.fromkeys(decision for one in left.left for decision in one.results.decisions))
     kept = {stage.name: _kept(context, graph, stage, states) for stage in BY_NAME.values()}
     plans = {name: plan for name, plan in kept.items() if plan is not None}
+    decided = _decisions(context, graph, states, {decision.digest for decision in carried_out})
+    damaged = [
+        row for name, plan in plans.items() for row in _left_out(context, BY_NAME[name], plan, decided.get(name))
+    ]
     publishes = any(BY_NAME[name].effect is Effect.PUBLISHES for name in plans)
     return RunFacts(
         graph=target,
@@ -150,12 +156,24 @@ def _facts(context: Context, graph: Graph | None, target: str) -> RunFacts:
         states=states,
         failures=_failures(context, left, states),
         skipped=_skipped(left, states),
-        decisions=_decisions(context, graph, states, {decision.digest for decision in carried_out}),
+        decisions=decided,
         carried_out=carried_out,
         plans=plans,
-        done=left.results(target),
+        done=reduce(with_value, damaged, left.results(target)),
         drift=_drift(graph) if publishes else None,
     )
+
+
+def _left_out(context: Context, stage: AnyPlanned, plan: Any, decision: Decision | None) -> Sequence[Any]:
+    """The rows of damaged tables that a plan left out, unless it was not to be carried out. Pure."""
+    rows = stage.left_out(plan)
+    if decision is not None:
+        return rows if decision.approved else ()
+    if not rows or stage.nothing_to_do(plan) is None:
+        return ()
+    asks = context["dag"].get_task(stage.tasks.approve)
+    previews = getattr(asks, "only_confirmed", False) and context["params"].get("confirm") is not True
+    return () if previews else rows
 
 
 def _left(context: Context, graph: Graph | None) -> TaskJournals:
