@@ -10,6 +10,7 @@ import pytest
 
 from omnigraph_ops import serde
 from omnigraph_ops.config.settings import Settings
+from omnigraph_ops.coordination import environment
 from omnigraph_ops.coordination.holds import freezes
 from omnigraph_ops.demo import DemoSpec, write_demo_graph
 from omnigraph_ops.errors import InvalidInput, StorageError
@@ -57,6 +58,18 @@ def test_it_freezes_copies_verifies_and_unfreezes(dags: Any, graph: Graph, tmp_p
     assert [b.sound for b in list_backups(str(tmp_path / "backups")).backups] == [True, True]
     assert not restore_backup(made["backup"], str(tmp_path / "restored"), settings=Settings()).problems
     assert rows_everywhere(open_graph(str(tmp_path / "restored"))) == rows_everywhere(graph)
+
+
+def test_by_a_wrong_clock_nothing_is_frozen_and_the_run_fails_at_once(
+    dags: Any, graph: Graph, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(environment, "MOST_SECONDS_APART", -1.0)
+    done = run(dags, graph, destination=str(tmp_path / "backups"))
+    assert done.of("freeze") == ["failed"]
+    assert done.report["outcome"] == "failed"
+    assert "so no age can be told; nothing was frozen; set the clock that is wrong" in done.report["markdown"]
+    assert not list(tmp_path.glob("backups/*"))
+    assert (freezes(graph.storage), freeze_tags(graph.uri)) == ((), set())
 
 
 @pytest.mark.night

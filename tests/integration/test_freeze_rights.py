@@ -8,8 +8,9 @@ from dataclasses import replace
 
 import pytest
 
+from omnigraph_ops.coordination import environment
 from omnigraph_ops.coordination import freezes as release
-from omnigraph_ops.coordination.freezes import sweep_ended, unfreeze
+from omnigraph_ops.coordination.freezes import refuse_frozen, sweep_ended, unfreeze
 from omnigraph_ops.coordination.holds import hold_path, read_hold, write_hold
 from omnigraph_ops.errors import StorageError
 from omnigraph_ops.graph import Graph
@@ -94,5 +95,8 @@ def test_who_may_only_read_sees_the_holds_beside_an_ended_freeze(
     monkeypatch.setattr(Storage, "create", create)
     assert (list_holds(graph).holds, list_holds(graph).swept) == ((), ())
     assert "ended freezes: tags stay" in caplog.text
+    monkeypatch.setattr(Storage, "write", create)
+    environment._known().clear()
+    refuse_frozen(graph)
     assert graph.storage.exists(hold_path(ended))
     assert freeze_tags(graph.uri)

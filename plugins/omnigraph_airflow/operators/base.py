@@ -135,7 +135,7 @@ def plan_of(graph: Graph, cls: type[sealed.P], digest: str) -> sealed.P:
 
 
 def frozen_since(graph: Graph, table_key: str | None = None) -> str | None:
-    """Who froze the whole graph, or the table, as a sentence; None when nobody did. Reads."""
+    """Who froze the whole graph, or the table, as a sentence; None when nobody did. Reads, as `refuse_frozen`."""
     from omnigraph_ops.coordination.freezes import refuse_frozen
 
     try:
