@@ -10,7 +10,7 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from omnigraph_ops.config.settings import Settings
@@ -40,7 +40,7 @@ from omnigraph_ops.stages.freeze.roots import rename_roots
 from omnigraph_ops.stages.recovery.check import check
 from omnigraph_ops.storage.copying import Expected, copy_file, copy_within
 from omnigraph_ops.storage.half_written import is_half_written
-from omnigraph_ops.storage.inventory import below_folder
+from omnigraph_ops.storage.inventory import below_folder, sizes_below
 from omnigraph_ops.storage.location import refuse_as_new_place
 from omnigraph_ops.storage.store import Storage
 
@@ -115,13 +115,21 @@ def _drop_note(destination: Storage, record: BackupRecord) -> str | None:
 
 def _refuse_incomplete(backup: Storage, record: BackupRecord) -> None:
     """Refuse a backup of which a file is missing or has another size, before anything is written. Reads."""
-    present = present_files(backup, record.backup_id)
-    file = next((f for f in record.files if present.get(f.file) != f.size), None)
-    if file is not None:
-        what = f"has {present[file.file]} bytes instead of {file.size}" if file.file in present else "is missing"
+    wrong = _first_wrong(record.files, present_files(backup, record.backup_id))
+    if wrong is not None:
         raise CorruptGraph(
-            f"{file.file} of the backup {backup.uri(record.backup_id)} {what}; nothing was written; verify the backup"
+            f"{wrong[0]} of the backup {backup.uri(record.backup_id)} {wrong[1]}; nothing was written; verify the "
+            "backup"
         )
+
+
+def _first_wrong(files: Iterable[BackedFile], sizes: Mapping[str, int]) -> tuple[str, str] | None:
+    """The first file that is not there with the size of its record, and how it is. Pure."""
+    for file in files:
+        size = sizes.get(file.file)
+        if size != file.size:
+            return file.file, "is missing" if size is None else f"has {size} bytes instead of {file.size}"
+    return None
 
 
 def _present(destination: Storage, record: BackupRecord) -> dict[str, int]:
@@ -178,18 +186,16 @@ def _restore(
     keeper.assert_held()
 
 
-def _refuse_not_copied(destination: Storage, files: Sequence[BackedFile]) -> None:
+def _refuse_not_copied(destination: Storage, files: Iterable[BackedFile]) -> None:
     """Compare sizes at the place with the record: what a store copies by itself passes no other check. Reads.
 
     Files with the new root have another size, and were read again.
     """
-    found = {s.path: s.size for s in below_folder(destination, "") if not s.is_folder}
-    wrong = next((f for f in files if not f.records_root and found.get(f.file) != f.size), None)
+    wrong = _first_wrong((f for f in files if not f.records_root), sizes_below(destination, ""))
     if wrong is not None:
-        what = f"has {found[wrong.file]} bytes instead of {wrong.size}" if wrong.file in found else "is missing"
         raise CorruptGraph(
-            f"{destination.uri(wrong.file)} {what} after it was copied; there is no graph at the place yet; verify the "
-            "backup, then run the same restore again"
+            f"{destination.uri(wrong[0])} {wrong[1]} after it was copied; there is no graph at the place yet; verify "
+            "the backup, then run the same restore again"
         )
 
 

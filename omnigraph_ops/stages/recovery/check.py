@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
 from omnigraph_ops.coordination.fence import FenceNote, own_fence
@@ -17,10 +17,12 @@ from omnigraph_ops.graph.state import TableEntry
 from omnigraph_ops.models.health import BranchFinding, CheckReport, CheckStatus, DriftFinding, SidecarFinding
 from omnigraph_ops.parallel import in_parallel
 from omnigraph_ops.stages.recovery.unhealed import (
+    HalfMade,
     branch_advice,
     branch_findings,
     commit_graph_findings,
     expiry_advice,
+    half_made,
     internal_damage,
     mismatch_advice,
     remains_advice,
@@ -41,12 +43,14 @@ class _Look:
     on_branches: tuple[BranchFinding, ...]
     mismatch: tuple[str, ...]
     damaged: tuple[str, ...]
+    remains: tuple[HalfMade, ...]
+    """Of branches that were deleted by half after they were written to."""
 
     @property
     def is_clean(self) -> bool:
         """Whether there is nothing to report. Pure."""
-        what = (self.sidecars, self.staged, self.locked, self.drift, self.on_branches, self.mismatch, self.damaged)
-        return not any(what)
+        seen = (self.sidecars, self.staged, self.locked, self.drift, self.on_branches, self.mismatch)
+        return not any((*seen, self.damaged, self.remains))
 
     @property
     def is_ahead_recoverably(self) -> bool:
@@ -59,15 +63,16 @@ class _Look:
         """What there is now. Reads."""
         files = list_sidecars(graph.storage, graph.format.sidecar_version)
         sidecars = tuple(judged_sidecar(graph, file, beside=files).finding for file in files)
-        covered = _covered(sidecars)
+        covered, halves = _covered(sidecars), half_made(graph)
         return cls(
             sidecars=sidecars,
             staged=staging_files(graph.storage),
             locked=graph.is_locked(),
             drift=_drift(graph, covered),
-            on_branches=_on_branches(graph, covered),
+            on_branches=_on_branches(graph, covered, [half for half in halves if not half.is_written]),
             mismatch=schema_mismatch(graph),
             damaged=internal_damage(graph, audited=bool(files)),
+            remains=tuple(half for half in halves if half.is_written),
         )
 
     def lasting(self, later: _Look) -> _Look:
@@ -86,6 +91,7 @@ class _Look:
             ),
             mismatch=tuple(key for key in later.mismatch if key in self.mismatch),
             damaged=later.damaged,
+            remains=tuple(half for half in later.remains if half.folder in {known.folder for known in self.remains}),
         )
 
 
@@ -137,7 +143,7 @@ def _report(graph: Graph, found: _Look) -> CheckReport:
             *branch_advice(found.on_branches),
             *mismatch_advice(found.mismatch),
             *expiry_advice(graph),
-            *remains_advice(graph),
+            *remains_advice(found.remains),
             *holds_and_faults(graph.storage)[1].values(),
             *(frozen_text(graph.target, hold) for hold in active_freezes(graph.storage)),
         ),
@@ -175,14 +181,16 @@ def _drift(graph: Graph, covered: set[tuple[str | None, str]]) -> tuple[DriftFin
     return tuple(finding for finding in found if finding is not None)
 
 
-def _on_branches(graph: Graph, covered: set[tuple[str | None, str]]) -> tuple[BranchFinding, ...]:
+def _on_branches(
+    graph: Graph, covered: set[tuple[str | None, str]], halves: Sequence[HalfMade]
+) -> tuple[BranchFinding, ...]:
     def judged(finding: BranchFinding) -> BranchFinding:
         is_ahead = finding.lance_head_version is not None
         table = recoverable(graph, finding.branch, finding.table_key) if is_ahead else None
         return replace(finding, recoverable=table is not None)
 
     found = branch_findings(graph, covered=covered)
-    return (*in_parallel(judged, found, workers=graph.settings.concurrency), *commit_graph_findings(graph))
+    return (*in_parallel(judged, found, workers=graph.settings.concurrency), *commit_graph_findings(graph, halves))
 
 
 def _status(found: _Look, *, blocked: bool, abandoned: bool) -> CheckStatus:

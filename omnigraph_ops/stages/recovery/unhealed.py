@@ -213,34 +213,28 @@ class HalfMade:
 
 
 def half_made(graph: Graph) -> tuple[HalfMade, ...]:
-    """Branches that were made or deleted by half and never written to. Reads: a listing for each dataset of 0.7.2."""
+    """Branches that were made or deleted by half, the written ones too. Reads: a listing for each dataset of 0.7.2."""
     if not _has_commit_graph(graph) or sidecar_names(graph.storage):
         return ()  # one that a sidecar names was written to
-    return (*_without_commits(graph), *(half for half in _remains(graph) if not half.is_written))
+    datasets = [(MANIFEST_DIR, MANIFEST_DIR), (COMMITS_DIR, COMMITS_DIR)]
+    datasets += [(entry.table_key, entry.path) for entry in graph.state().entries]
+    loose = in_parallel(lambda at: _without_reference(graph, *at), datasets, workers=graph.settings.concurrency)
+    return (*_without_commits(graph), *(half for found in loose for half in found))
 
 
-def remains_advice(graph: Graph) -> Iterator[str]:
-    """What to do about files of branches that were deleted by half after somebody wrote to them. Reads, looks twice."""
-    if not _has_commit_graph(graph) or sidecar_names(graph.storage):
-        return
-    found = {half.folder: half for half in _remains(graph) if half.is_written}
-    if found:
-        graph.run.pause(_SETTLE_SECONDS)  # an engine that deletes a branch is at this point for milliseconds
-        found = {half.folder: half for half in _remains(graph) if half.is_written and half.folder in found}
-    for branch in sorted({half.branch for half in found.values()}):
-        where = ", ".join(sorted(half.table_key for half in found.values() if half.branch == branch))
+def _droppable(graph: Graph) -> list[HalfMade]:
+    return [half for half in half_made(graph) if not half.is_written]
+
+
+def remains_advice(remains: Sequence[HalfMade]) -> Iterator[str]:
+    """What to do about files of branches that were deleted by half after somebody wrote to them. Pure."""
+    for branch in sorted({half.branch for half in remains}):
+        where = ", ".join(sorted(half.table_key for half in remains if half.branch == branch))
         yield (
             f"branch {branch!r} was deleted by half after it was written to, and has files left in {where}: the engine "
             "makes no branch of that name, or writes nothing to it, until `omnigraph-ops orphans` has removed them; "
             "where the engine can still export it and its rows are wanted, merge it before that"
         )
-
-
-def _remains(graph: Graph) -> Iterator[HalfMade]:
-    datasets = [(MANIFEST_DIR, MANIFEST_DIR), (COMMITS_DIR, COMMITS_DIR)]
-    datasets += [(entry.table_key, entry.path) for entry in graph.state().entries]
-    loose = in_parallel(lambda at: _without_reference(graph, *at), datasets, workers=graph.settings.concurrency)
-    return (half for found in loose for half in found)
 
 
 def _has_commit_graph(graph: Graph) -> bool:
@@ -302,11 +296,14 @@ def _files(graph: Graph, folder: str) -> tuple[Stored, ...]:
     return tuple(file for file in below_folder(graph.storage, folder) if not file.is_folder)
 
 
-def commit_graph_findings(graph: Graph) -> tuple[BranchFinding, ...]:
-    """Branches that were made or deleted by half, and others whose commit graph cannot be read. Reads."""
+def commit_graph_findings(graph: Graph, halves: Sequence[HalfMade]) -> tuple[BranchFinding, ...]:
+    """Branches that were made or deleted by half, and others whose commit graph cannot be read. Reads.
+
+    Args:
+        halves: those that nobody wrote to.
+    """
     if not _has_commit_graph(graph):
         return ()
-    halves = half_made(graph)
     found = [_unreadable(half.branch, half.table_key, recoverable=True) for half in halves]
     half_listed = {half.branch for half in halves if half.has_reference}
     for branch in sorted(set(graph.branches()) - half_listed):
@@ -325,7 +322,7 @@ def drop_half_made(graph: Graph, grace: float) -> tuple[RecoveryOutcome, ...]:
         grace: in seconds; what was made later may be of an engine that is at work.
     """
     latest = time.time() - grace
-    halves = half_made(graph)
+    halves = _droppable(graph)
     waiting = tuple(_outcome(half, "deferred", _YOUNG) for half in halves if half.changed_at > latest)
     old = [half for half in halves if half.changed_at <= latest]
     if not old:
@@ -333,10 +330,10 @@ def drop_half_made(graph: Graph, grace: float) -> tuple[RecoveryOutcome, ...]:
     with committer_turn(graph, "recover half-made branches", wait_seconds=0) as keeper:
         refuse_frozen(graph)
         graph.run.pause(_SETTLE_SECONDS)
-        dropped = tuple(_drop(graph, keeper, [half for half in half_made(graph) if half in old], latest))
+        dropped = tuple(_drop(graph, keeper, [half for half in _droppable(graph) if half in old], latest))
         # The files in the commit graph of a branch that went are without a reference now, too.
         gone = {half.branch for half in old if half.has_reference}
-        rest = [half for half in half_made(graph) if half.branch in gone and half.changed_at <= latest]
+        rest = [half for half in _droppable(graph) if half.branch in gone and half.changed_at <= latest]
         return (*dropped, *_drop(graph, keeper, rest, latest), *waiting)
 
 
