@@ -51,6 +51,13 @@ Run = Callable[[Submitter], object]
 """The job, once."""
 
 
+def twice(folder: Path) -> list[str]:
+    """The input, and a copy of it, for a job that changes its input. Writes."""
+    again = folder.with_name(f"{folder.name}-again")
+    shutil.copytree(folder, again)
+    return [str(folder), str(again)]
+
+
 def rewrite(folder: Path, share: float) -> Run:
     """Compaction of columns of few values, which costs the most time for its bytes."""
     draw, names = np.random.default_rng(0), np.array([f"category number {n}" for n in range(CATEGORIES)])
@@ -58,11 +65,11 @@ def rewrite(folder: Path, share: float) -> Run:
         columns = {f"c{n}": names[draw.integers(0, CATEGORIES, LOAD_ROWS)] for n in range(COLUMNS)}
         lance.write_dataset(pa.table(columns), folder / "t.lance", mode="append", enable_stable_row_ids=True)
 
+    places = twice(folder)
+
     def run(submitter: Submitter) -> None:
-        with tempfile.TemporaryDirectory(dir=folder.parent) as other:
-            shutil.copytree(folder, other, dirs_exist_ok=True)
-            words = ("--graph", other, "--table", "table:t")
-            report = submitter("rewrite", words, OptimizeReport, lambda: None)
+        words = ("--graph", places.pop(), "--table", "table:t")
+        report = submitter("rewrite", words, OptimizeReport, lambda: None)
         assert report.tables[0].fragments_removed, report
 
     return run
@@ -115,10 +122,11 @@ def index(folder: Path, share: float) -> Run:
     """The indexes of a table, of which the first load is covered, and then its data."""
     write_demo_graph(str(folder), DemoSpec(node_types=1, loads=2, rows=int(5_000_000 * share)))
 
+    places = twice(folder)
+
     def run(submitter: Submitter) -> None:
-        with tempfile.TemporaryDirectory(dir=folder.parent) as other:
-            shutil.copytree(folder, other, dirs_exist_ok=True)
-            report = submitter("rewrite", ("--graph", other, "--table", "node:Person"), OptimizeReport, lambda: None)
+        words = ("--graph", places.pop(), "--table", "node:Person")
+        report = submitter("rewrite", words, OptimizeReport, lambda: None)
         assert report.tables[0].indexes_folded, report
 
     return run
@@ -132,11 +140,11 @@ def build(folder: Path, share: float) -> Run:
     optimize_table(graph, "node:Person")
     write(graph, "node:Person", lambda table: table.drop_index("bio_idx"))
 
+    places = twice(folder)
+
     def run(submitter: Submitter) -> None:
-        with tempfile.TemporaryDirectory(dir=folder.parent) as other:
-            shutil.copytree(folder, other, dirs_exist_ok=True)
-            words = ("--graph", other, "--table", "node:Person")
-            report = submitter("rewrite", words, OptimizeReport, lambda: None)
+        words = ("--graph", places.pop(), "--table", "node:Person")
+        report = submitter("rewrite", words, OptimizeReport, lambda: None)
         assert "bio_idx" in report.tables[0].indexes_built, report
 
     return run

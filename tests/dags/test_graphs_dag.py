@@ -456,12 +456,14 @@ def test_a_deadline_tells_through_airflows_own_runner(tmp_path: Path) -> None:
     from omnigraph_ops.config.graph_entries import Notifier
 
     heard = tmp_path / "heard"
-    told = Notifier.model_validate({"notifier": NOTED, "with": {"file": str(heard), "message": "late"}})
+    told = Notifier.model_validate(
+        {"notifier": NOTED, "with": {"file": str(heard), "message": "{{ dag_run.dag_id }} is late"}}
+    )
     lost = Notifier.model_validate({"notifier": "nowhere.Nobody"})
     callback = deadline_callback([lost, told])
-    kwargs = {**callback.kwargs, "context": {"dag_run": {}, "deadline": {}}}
+    kwargs = {**callback.kwargs, "context": {"dag_run": {"dag_id": "people"}, "deadline": {}}}
     assert execute_callback(callback.path, kwargs, Path(), None, structlog.get_logger()) == (True, None)
-    assert heard.read_text() == "late\n"
+    assert heard.read_text() == "people is late\n"
 
 
 @pytest.mark.parametrize(

@@ -69,9 +69,13 @@ def run(
         return error, instance
 
 
-def test_the_statistics_become_the_xcom(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(
+    "dies", [None, "Cannot execute: spark-submit. Error code is: 1."], ids=["well", "after its job"]
+)
+def test_the_statistics_become_the_xcom(root: Path, monkeypatch: pytest.MonkeyPatch, dies: str | None) -> None:
+    """Also where the session could not be ended in order: what the job returned is done."""
     stats = TableStats(table_key=PERSON, fragments_removed=3)
-    result, _ = run(root, monkeypatch, leaves=SubmitOutcome(value=OptimizeReport.of("/g", [stats])), dies=None)
+    result, _ = run(root, monkeypatch, leaves=SubmitOutcome(value=OptimizeReport.of("/g", [stats])), dies=dies)
     assert [serde.from_json(TableStats, row) for row in result] == [stats]
     assert not (root / RESULT).exists()
 

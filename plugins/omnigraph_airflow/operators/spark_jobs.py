@@ -80,13 +80,14 @@ class SubmitJobOperator(OmnigraphOperator, SparkSubmitOperator):
             OpsError: the application calls its failure final.
         """
         self.application_args = [job, "--result-uri", f"{graph.uri}/{self.result}", *arguments]
+        why = _NO_OUTCOME
         try:
             SparkSubmitOperator.execute(self, context)
         except AirflowException as error:
-            raise _failure(outcome_at(graph.storage, self.result, value), reason(str(error))) from error
+            why = reason(str(error))
         outcome = outcome_at(graph.storage, self.result, value)
         if outcome is None or outcome.value is None:
-            raise _failure(outcome, _NO_OUTCOME)
+            raise _failure(outcome, why)
         return outcome.value
 
     def on_kill(self) -> None:
