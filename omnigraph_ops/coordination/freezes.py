@@ -240,7 +240,7 @@ def _remove_tags(graph: Graph, tags: Iterable[tuple[str, str]]) -> int:
     for path, names in by_path.items():
         # A dataset may be gone with its type.
         with contextlib.suppress(DatasetMissing):
-            dataset = graph.lance.open(graph.context.location.uri(path))
+            dataset = graph.open_at(path)
             removed += sum(delete_tag(dataset, name) for name in names)
     return removed
 

@@ -134,13 +134,17 @@ class Graph:
     def lance(self) -> LanceGateway:
         return self.context.lance
 
-    def manifest(self, branch: str | None = None) -> Dataset:
-        """The graph manifest of a branch at its newest version. Reads."""
-        return self.lance.open(self.context.location.uri(MANIFEST_DIR), branch=branch)
+    def open_at(self, path: str, *, branch: str | None = None, version: int | None = None) -> Dataset:
+        """The dataset at a path below the root, at its newest version unless one is given. Reads."""
+        return self.context.open_at(path, branch=branch, version=version)
 
-    def state(self, branch: str | None = None) -> BranchState:
-        """What the branch publishes right now; raises `CorruptGraph`. Reads."""
-        return self.decode(self.manifest(branch), branch)
+    def manifest(self, branch: str | None = None, version: int | None = None) -> Dataset:
+        """The graph manifest of a branch, at its newest version unless one is given. Reads."""
+        return self.open_at(MANIFEST_DIR, branch=branch, version=version)
+
+    def state(self, branch: str | None = None, version: int | None = None) -> BranchState:
+        """What the branch publishes right now, or published at a version; raises `CorruptGraph`. Reads."""
+        return self.decode(self.manifest(branch, version), branch)
 
     def decode(self, manifest: Dataset, branch: str | None, *, tables: Collection[str] | None = None) -> BranchState:
         """The state in an open graph manifest, of all tables or of some keys; raises `CorruptGraph`. Reads."""
@@ -230,7 +234,7 @@ class Graph:
                 f"table '{entry.table_key}' is published from its Lance branch {entry.branch!r}, not from its main "
                 "chain; nothing was written; open the graph with omnigraph for its diagnosis"
             )
-        return self.lance.open(self.table_uri(entry))
+        return self.open_at(entry.path)
 
     def open_head_past_pin(self, entry: TableEntry, consequence: str) -> Dataset:
         """`open_head`; `CorruptGraph` also where it is behind the published version. Reads.
@@ -248,7 +252,7 @@ class Graph:
 
     def open_newest(self, entry: TableEntry) -> Dataset:
         """The newest version of the Lance branch that a table is published from. Reads."""
-        return self.lance.open(self.table_uri(entry), branch=entry.branch)
+        return self.open_at(entry.path, branch=entry.branch)
 
     def open_pinned(self, entry: TableEntry) -> Dataset:
         """The table at exactly its published version and Lance branch. Reads."""
@@ -256,7 +260,7 @@ class Graph:
 
     def open_version(self, entry: TableEntry, version: int) -> Dataset:
         """A version of the Lance branch that a table is published from. Reads."""
-        return self.lance.open(self.table_uri(entry), branch=entry.branch, version=version)
+        return self.open_at(entry.path, branch=entry.branch, version=version)
 
     def maintained(self, state: BranchState) -> tuple[TableEntry, ...]:
         """Live tables of main that the accepted catalog also declares, by key. Reads where the two disagree.

@@ -129,7 +129,7 @@ def _read_stamp(context: GraphContext) -> int | None:
             "correct the address (in a graphs file it is `target`), or bring a backup back with `omnigraph-ops restore`"
         )
     try:
-        manifest = context.lance.open(context.location.uri(MANIFEST_DIR))
+        manifest = context.open_at(MANIFEST_DIR)
     except DatasetMissing:
         return None
     except LanceFailure as error:

@@ -142,10 +142,11 @@ class PlainGraph(Graph):
     def addressed(self) -> tuple[str, ...]:
         return () if self.only is None else (table_key_of(self.only),)
 
-    def state(self, branch: str | None = None) -> BranchState:
-        """Every dataset at its HEAD. Reads."""
-        if branch is not None:
-            raise NotAGraph(f"{self.uri} is plain Lance, it has no graph branch {branch!r}")
+    def state(self, branch: str | None = None, version: int | None = None) -> BranchState:
+        """Every dataset at its HEAD: they have neither branches nor versions in common. Reads."""
+        if branch is not None or version is not None:
+            asked = f"version {version}" if branch is None else f"branch {branch!r}"
+            raise NotAGraph(f"{self.uri} is plain Lance, it has no graph {asked}")
         found = in_parallel(self._entry, self._paths(), workers=self.settings.concurrency)
         return _state(*(e for e in found if e is not None))
 
@@ -159,7 +160,7 @@ class PlainGraph(Graph):
         """One dataset at its HEAD, None when it is not there. Reads."""
         return self.state_of(table_key).get(table_key)
 
-    def manifest(self, branch: str | None = None) -> Dataset:
+    def manifest(self, branch: str | None = None, version: int | None = None) -> Dataset:
         raise NotAGraph(
             f"{self.uri} is plain Lance: without a graph manifest there is nothing to fence, unlock or publish; "
             "nothing was written"
@@ -174,7 +175,7 @@ class PlainGraph(Graph):
         try:
             return self.open_pinned(entry)
         except DatasetMissing:
-            newer = self.lance.open(self.table_uri(entry)).version
+            newer = self.open_at(entry.path).version
             raise StalePlan(
                 f"{entry.table_key} is at version {newer} and {entry.version} is gone; nothing was written; run again"
             ) from None
@@ -228,7 +229,7 @@ class PlainGraph(Graph):
         """The dataset there; None for a folder that holds none. Reads."""
         key = table_key_of(path)
         try:
-            head = self.lance.open(self.context.location.uri(path))
+            head = self.open_at(path)
         except LanceFailure:
             # Named nevertheless, so that every verb says for itself why it cannot be opened.
             versions = stored_versions(self.storage, path)

@@ -159,7 +159,7 @@ def read_branches(graph: Graph, path: str) -> tuple[BranchRef, ...]:
     outside = graph.read_from_outside(path)
     if outside is not None:
         raise OpsError(f"{outside}; run on the folder of both, where datasets are found by names that end in .lance")
-    main = graph.lance.open(graph.context.location.uri(path))
+    main = graph.open_at(path)
     branches = graph.lance.branches(main)
     _check_refs(graph, path, {b.name for b in branches})
     graph.lance.tags(main)
@@ -196,7 +196,7 @@ def _chain(graph: Graph, path: str, branch: str | None) -> Iterator[tuple[Refere
     folder = chain_folder(path, branch)
     # Before the references: a version that is committed in between is then known to them.
     stored = _manifest_names(graph, folder)
-    dataset = graph.lance.open(graph.context.location.uri(path), branch=branch)
+    dataset = graph.open_at(path, branch=branch)
     known, own = set[str](), f"{folder}/_versions/"
     for base, paths in tracked_files(dataset):
         below = f"{base.rstrip('/')}/"
@@ -279,9 +279,9 @@ def _read(graph: Graph, states: Sequence[BranchState]) -> Iterator[BranchState]:
 
 
 def _state_at(graph: Graph, commit: GraphCommit, *, alone: bool) -> BranchState | None:
-    uri, branch = graph.context.location.uri(MANIFEST_DIR), commit.branch
+    branch = commit.branch
     try:
-        manifest = graph.lance.open(uri, branch=branch, version=commit.manifest_version)
+        manifest = graph.manifest(branch, commit.manifest_version)
         with lance_errors(f"read commit {commit.commit_id}"):
             # Not by `Graph.decode`, nor with its rows, which are kept of the newest state of each branch.
             rows = FragmentRows().of(manifest)

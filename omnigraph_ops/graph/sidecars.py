@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 from dataclasses import asdict, dataclass
@@ -366,7 +367,7 @@ def rolled_back(graph: Graph, *kinds: str) -> tuple[RolledBackWrite, ...]:
         LanceFailure: the audit cannot be read.
     """
     try:
-        dataset = graph.lance.open(graph.context.location.uri(RECOVERIES_DIR))
+        dataset = graph.open_at(RECOVERIES_DIR)
     except DatasetMissing:
         return ()  # nothing was ever recovered
     columns = ["operation_id", "recovery_kind", "sidecar_writer_kind", "created_at"]
@@ -384,13 +385,9 @@ def rolled_back(graph: Graph, *kinds: str) -> tuple[RolledBackWrite, ...]:
 
 def open_audit(graph: Graph) -> Dataset:
     """The recovery audit, made where there is none; `LanceFailure` where it cannot be read. Writes then."""
-    uri = graph.context.location.uri(RECOVERIES_DIR)
-    try:
-        return graph.lance.open(uri)
-    except DatasetMissing:
-        pass
-    try:
-        return graph.lance.create(uri, RECOVERIES_SCHEMA.empty_table())
-    except LanceFailure:
-        # Two recoveries may create it at once; the loser opens what the winner made.
-        return graph.lance.open(uri)
+    with contextlib.suppress(DatasetMissing):
+        return graph.open_at(RECOVERIES_DIR)
+    # Two recoveries may create it at once; the loser opens what the winner made.
+    with contextlib.suppress(LanceFailure):
+        return graph.lance.create(graph.context.location.uri(RECOVERIES_DIR), RECOVERIES_SCHEMA.empty_table())
+    return graph.open_at(RECOVERIES_DIR)

@@ -20,7 +20,7 @@ from omnigraph_ops.graph.lance_manifest import field_numbers, index_segments, re
 from omnigraph_ops.graph.layout import MANIFEST_DIR
 from omnigraph_ops.graph.schema import Catalog
 from omnigraph_ops.graph.state import BranchState, GraphCommit, TableEntry, TableUpdate
-from omnigraph_ops.lance.gateway import SYSTEM_PREFIX, FragmentRows, LanceGateway
+from omnigraph_ops.lance.gateway import SYSTEM_PREFIX, Dataset, FragmentRows, LanceGateway
 from omnigraph_ops.storage.location import GraphLocation, StoreAccess
 from omnigraph_ops.storage.store import Storage
 
@@ -127,6 +127,10 @@ class GraphContext:
     """The branches whose merges were looked into last, and what those start from; at most one entry."""
     writers: dict[tuple[str, int], str | None] = field(default_factory=dict)
     """Who wrote a version of a dataset: each table of a graph asks it of the same versions of the graph manifest."""
+
+    def open_at(self, path: str, *, branch: str | None = None, version: int | None = None) -> Dataset:
+        """The dataset at a path below the root, at its newest version unless one is given. Reads."""
+        return self.lance.open(self.location.uri(path), branch=branch, version=version)
 
 
 def certifying_engine(context: GraphContext, table_path: str, version: int) -> str | None:

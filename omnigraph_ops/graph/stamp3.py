@@ -208,7 +208,7 @@ class Stamp3(StampFormat):
             return straightened(commits.to_table().to_pylist())
 
     def relink_lineage(self, context: GraphContext, branch: str | None, parents: Mapping[str, str]) -> None:
-        commits = context.lance.open(context.location.uri(COMMITS_DIR), branch=branch)
+        commits = context.open_at(COMMITS_DIR, branch=branch)
         context.lance.strip_auto_cleanup(commits)
         for commit_id, parent in parents.items():
             row = f"graph_commit_id = '{commit_id}'"
@@ -270,7 +270,7 @@ def _spec(kind: str, raw: dict[str, Any]) -> TableSpec:
 
 def _open_optional(context: GraphContext, path: str, branch: str | None) -> Dataset | None:
     try:
-        return context.lance.open(context.location.uri(path), branch=branch)
+        return context.open_at(path, branch=branch)
     except DatasetMissing:
         return None
 

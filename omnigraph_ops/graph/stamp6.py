@@ -126,7 +126,7 @@ class Stamp6(StampFormat):
         return manifest_table(rows, MANIFEST_SCHEMA_6)
 
     def commits(self, context: GraphContext, branch: str | None) -> tuple[GraphCommit, ...]:
-        manifest = context.lance.open(context.location.uri(MANIFEST_DIR), branch=branch)
+        manifest = context.open_at(MANIFEST_DIR, branch=branch)
         with lance_errors("read the commits of the graph manifest"):
             rows = of_type(context.manifest_rows.of(manifest, branch), "graph_commit").to_pylist()
         return tuple(

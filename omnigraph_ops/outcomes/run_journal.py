@@ -232,7 +232,7 @@ def optimized(graph: Graph, unit: Unit) -> TableStats:
 def _newest(graph: Graph, unit: Unit) -> tuple[str | None, Dataset | None]:
     """The path of the table of a unit and its HEAD: `recover` publishes what we committed to it. Reads."""
     if unit.table_path:
-        return unit.table_path, _open(graph, unit.table_path)
+        return unit.table_path, graph.open_at(unit.table_path)
     entry = graph.published(unit.table_key)
     return (None, None) if entry is None else (entry.path, graph.open_head(entry))
 
@@ -247,7 +247,7 @@ def _is_ours(graph: Graph, unit: Unit, commit: VersionRecord) -> bool:
 def _difference(graph: Graph, path: str, before: int, newest: Dataset, stats: TableStats) -> TableStats:
     """The figures of what was replaced, while the version before is still there. Reads."""
     try:
-        old = graph.lance.open(graph.context.location.uri(path), version=before)
+        old = graph.open_at(path, version=before)
     except DatasetMissing:
         return stats
     had, has = ({f.fragment_id: f for f in fragment_facts(d)} for d in (old, newest))
@@ -266,7 +266,7 @@ def _difference(graph: Graph, path: str, before: int, newest: Dataset, stats: Ta
 
 
 def _fork(graph: Graph, unit: Unit) -> OrphanedFork | None:
-    listed = {ref.name for ref in graph.lance.branches(_open(graph, unit.table_path))}
+    listed = {ref.name for ref in graph.lance.branches(graph.open_at(unit.table_path))}
     if unit.branch in listed:
         return None
     return OrphanedFork(table_key=unit.table_key, table_path=unit.table_path, branch=unit.branch, files=unit.files)
@@ -351,10 +351,6 @@ def _by_files(graph: Graph, unit: Unit) -> TableOutcome:
     done = moved(graph, unit)
     work = Work(files_removed=done.files, bytes_reclaimed=done.bytes)
     return TableOutcome(table_key=unit.table_key, changed=bool(done.files), work=work)
-
-
-def _open(graph: Graph, table_path: str) -> Dataset:
-    return graph.lance.open(graph.context.location.uri(table_path))
 
 
 _BY: dict[str, Callable[[Graph, Unit], UnitValue | None]] = {

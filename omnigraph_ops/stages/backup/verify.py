@@ -8,7 +8,6 @@ from dataclasses import dataclass
 
 from omnigraph_ops.errors import InvalidInput, StorageError
 from omnigraph_ops.graph.graph import Graph
-from omnigraph_ops.graph.layout import MANIFEST_DIR
 from omnigraph_ops.lance.gateway import live_rows
 from omnigraph_ops.models.backup import BackedFile, BackupRecord, FileProblem, RowCount, Verification, VerifyReport
 from omnigraph_ops.models.freeze import FrozenCut, PinRole
@@ -62,10 +61,7 @@ def _places(graph: Graph, cut: FrozenCut) -> list[_Place]:
         return [(None, p.table_key, p.path, p.branch, p.version) for p in cut.pins if p.role is PinRole.TABLE]
     found: list[_Place] = []
     for at in cut.branches:
-        manifest = graph.lance.open(
-            graph.context.location.uri(MANIFEST_DIR), branch=at.branch, version=at.manifest_version
-        )
-        entries = graph.decode(manifest, at.branch).entries
+        entries = graph.state(at.branch, at.manifest_version).entries
         found += [(at.branch, e.table_key, e.path, e.branch, e.version) for e in entries]
     return found
 
@@ -82,7 +78,7 @@ def _counted(graph: Graph, places: Iterable[_Place]) -> tuple[RowCount, ...]:
 
     def rows(at: tuple[str, str | None, int]) -> int:
         path, branch, version = at
-        return live_rows(graph.lance.open(graph.context.location.uri(path), branch=branch, version=version))
+        return live_rows(graph.open_at(path, branch=branch, version=version))
 
     counts = dict(zip(versions, in_parallel(rows, versions, workers=graph.settings.concurrency), strict=True))
     return tuple(

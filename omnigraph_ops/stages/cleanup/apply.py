@@ -166,7 +166,7 @@ def _remove_fork(graph: Graph, plan: CleanupPlan, fork: OrphanedFork) -> bool:
 def _judged(graph: Graph, fork: OrphanedFork) -> tuple[Dataset, BranchRef, tuple[BranchRef, ...]] | None:
     """Decide again whether a fork is an orphan: its dataset, it, the others; None when it is not, or is kept. Reads."""
     view = look(graph)
-    dataset = graph.lance.open(graph.context.location.uri(fork.table_path))
+    dataset = graph.open_at(fork.table_path)
     refs = {ref.name: ref for ref in graph.lance.branches(dataset)}
     mine = refs.pop(fork.branch, None)
     others = tuple(refs.values())

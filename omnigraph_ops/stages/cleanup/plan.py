@@ -45,7 +45,7 @@ def find_orphaned_forks(graph: Graph, entries: Iterable[TableEntry], view: Graph
     """
     found = [fork for entry in entries for fork in _of_table(graph, entry, view)]
     for key, path in graph.format.branched_internal_tables(graph.context):
-        dataset = graph.lance.open(graph.context.location.uri(path))
+        dataset = graph.open_at(path)
         found += _described(graph, dataset, key, path, view)
     return tuple(found)
 

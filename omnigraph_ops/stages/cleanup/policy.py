@@ -192,7 +192,7 @@ def internal_entry(graph: Graph, table: TableCleanupPlan) -> TableEntry | None:
 
 
 def _entry(graph: Graph, key: str, path: str) -> TableEntry:
-    head = graph.lance.open(graph.context.location.uri(path))
+    head = graph.open_at(path)
     return TableEntry(table_key=key, path=path, version=int(head.version), branch=None, row_count=None)
 
 
@@ -247,8 +247,7 @@ class InternalTables:
         # In this order each version adds few fragments to those that were read for the one before.
         for version in sorted(at):
             try:
-                manifest = self.graph.lance.open(self.graph.context.location.uri(MANIFEST_DIR), version=version)
-                entries = self.graph.decode(manifest, None).entries
+                entries = self.graph.state(version=version).entries
             except DatasetMissing:
                 continue  # a cleanup that was stopped removed files of it: no reader opens it any more
             except OpsError as error:

@@ -225,7 +225,7 @@ class _Dataset:
 
     def _open(self, branch: str | None, version: int | None = None) -> Dataset:
         """A version of one of its chains, the newest where none is given. Reads."""
-        return self.graph.lance.open(self.graph.context.location.uri(self.path), branch=branch, version=version)
+        return self.graph.open_at(self.path, branch=branch, version=version)
 
     def _read(self) -> list[FrozenPin]:
         """The versions that readers of the cut open. Pure."""

@@ -154,8 +154,7 @@ def _look(graph: Graph, freeze_id: str, tables: Sequence[str]) -> ObservedCut | 
     """The cut, of one instant if that can be had; None while the contract changes. Reads."""
     refuse_schema_apply(graph)
     branches, contract = _heads(graph)
-    uri = graph.context.location.uri(MANIFEST_DIR)
-    states = [graph.decode(graph.lance.open(uri, branch=b, version=version), b) for b, version in branches]
+    states = [graph.state(branch, version) for branch, version in branches]
     pins = _graph_pins(graph, freeze_id, states, tables)
     dropped = None if tables else _dropped(graph, pins)
     # One that began since may have published, with the files of the root still to come. Before the heads are read
@@ -239,7 +238,7 @@ def _lineage_pins(graph: Graph, freeze_id: str, states: Sequence[BranchState]) -
     for path in INTERNAL_DATASETS:
         if path == MANIFEST_DIR or not graph.storage.list(f"{path}/_versions"):
             continue
-        main = graph.lance.open(graph.context.location.uri(path))
+        main = graph.open_at(path)
         refs = [r for r in graph.lance.branches(main) if r.name in names]
         wanted: set[Chain] = {(None, int(main.version)), *((r.name, head_of(graph, path, r.name)) for r in refs)}
         if path == COMMITS_DIR:
@@ -253,10 +252,10 @@ def _version_of_lineage(graph: Graph, state: BranchState, heads: set[Chain]) -> 
 
     A writer appends its commit after it published, so this is at most one commit behind, as after a crash.
     """
-    uri, version = graph.context.location.uri(COMMITS_DIR), dict(heads)[state.branch]
+    version = dict(heads)[state.branch]
     while version > 1:
-        dataset = graph.lance.open(uri, branch=state.branch, version=version)
-        with lance_errors(f"read {uri}"):
+        dataset = graph.open_at(COMMITS_DIR, branch=state.branch, version=version)
+        with lance_errors(f"read {graph.uri}/{COMMITS_DIR}"):
             rows = dataset.to_table(columns=["manifest_branch", "manifest_version"]).to_pylist()
         own = [r["manifest_version"] for r in rows if r["manifest_branch"] == state.branch]
         if max(own, default=0) <= state.manifest_version:
@@ -302,7 +301,7 @@ def _tagged(graph: Graph, entry: TableEntry, dataset: Dataset, branches: Sequenc
 
 def _pins(graph: Graph, freeze_id: str, subject: PinnedDataset, wanted: set[Chain]) -> tuple[FrozenPin, ...]:
     """The pins of one dataset; a fork point that was collected long ago is none. Reads."""
-    refs = graph.lance.branches(graph.lance.open(graph.context.location.uri(subject.path)))
+    refs = graph.lance.branches(graph.open_at(subject.path))
     pins = dataset_pins(freeze_id, subject, wanted, refs)
     return tuple(
         p for p in pins if p.role is not PinRole.FORK or stored_manifest(graph, p.path, p.branch, p.version) is not None
@@ -311,7 +310,7 @@ def _pins(graph: Graph, freeze_id: str, subject: PinnedDataset, wanted: set[Chai
 
 def head_of(graph: Graph, path: str, branch: str) -> int:
     """The newest version of a Lance branch of a dataset. Reads."""
-    return int(graph.lance.open(graph.context.location.uri(path), branch=branch).version)
+    return int(graph.open_at(path, branch=branch).version)
 
 
 _NO_BRANCH = "its branch was deleted, which takes the files of the branch in spite of tags"
@@ -349,7 +348,7 @@ def _of_contract(graph: Graph, freeze: Freeze) -> list[CutProblem]:
 
 def _of_dataset(graph: Graph, pins: list[FrozenPin]) -> list[CutProblem]:
     try:
-        dataset = graph.lance.open(graph.context.location.uri(pins[0].path))
+        dataset = graph.open_at(pins[0].path)
     except DatasetMissing:
         return [_problem(pin, "its dataset is gone") for pin in pins]
     branches = lifetimes(graph, dataset)

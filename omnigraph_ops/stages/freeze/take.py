@@ -206,7 +206,7 @@ def _refuse_ended(graph: Graph, hold: Hold) -> None:
 
 def _tag_all(graph: Graph, cut: FrozenCut) -> None:
     def one(path: str) -> None:
-        dataset = graph.lance.open(graph.context.location.uri(path))
+        dataset = graph.open_at(path)
         for pin in (p for p in cut.pins if p.path == path):
             try:
                 create_tag(dataset, pin.tag, branch=pin.branch, version=pin.version)

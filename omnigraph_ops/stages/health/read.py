@@ -187,7 +187,7 @@ def _heads(graph: Graph, path: str) -> Iterator[tuple[str | None, int | OpsError
     """The newest version of a dataset and of each of its Lance branches, or why it cannot be read. Reads."""
     live = graph.branches() if graph.format.publishes else None
     try:
-        main = graph.lance.open(graph.context.location.uri(path))
+        main = graph.open_at(path)
         names = [ref.name for ref in graph.lance.branches(main) if live is None or ref.name in live]
         yield None, int(main.version)
     except OpsError as error:
@@ -219,7 +219,7 @@ def _internal(graph: Graph) -> tuple[InternalHealth, ...]:
             InternalHealth(
                 table_key=key,
                 versions=sum(any_version_of(name) is not None for name in names),
-                fragments=len(graph.lance.open(graph.context.location.uri(path)).get_fragments()),
+                fragments=len(graph.open_at(path).get_fragments()),
                 files=len(files),
                 stored_bytes=sum(file.size for file in files),
             )

@@ -223,7 +223,7 @@ def skipped_internal(graph: Graph, reason: SkipReason) -> tuple[TableStats, ...]
 
 def _compact(graph: Graph, key: str, path: str, keeper: LeaseKeeper) -> TableStats:
     for _ in range(_COMPACTIONS):
-        dataset = graph.lance.open(graph.context.location.uri(path))
+        dataset = graph.open_at(path)
         graph.lance.strip_auto_cleanup(dataset)
         tasks = plan_tasks(dataset, graph.settings.target_rows_per_fragment)
         if not tasks:

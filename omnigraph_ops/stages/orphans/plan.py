@@ -192,6 +192,6 @@ def _files_of(graph: Graph, path: str) -> int:
     count = _FILES_PER_VERSION * len(stored_versions(graph.storage, path))
     # Of a dataset that cannot be opened the plan says why; here its versions are all that is known.
     with contextlib.suppress(OpsError), lance_errors(f"list the fragments of {path}"):
-        newest = graph.lance.open(graph.context.location.uri(path))
+        newest = graph.open_at(path)
         count += sum(len(fragment.metadata.files) for fragment in newest.get_fragments())
     return count

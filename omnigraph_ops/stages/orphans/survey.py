@@ -212,11 +212,9 @@ def reasons_to_keep(graph: Graph, view: GraphView, datasets: Collection[str], cu
             reasons[path] = "it has a Lance tag"
     if not set(datasets) - set(reasons):
         return reasons
-    uri = graph.context.location.uri(MANIFEST_DIR)
     for branch, version, label in _retained_versions(graph, view, cutoff):
         try:
-            manifest = graph.lance.open(uri, branch=branch, version=version)
-            paths = {e.path for e in graph.decode(manifest, branch).entries}
+            paths = {e.path for e in graph.state(branch, version).entries}
         except OpsError as error:
             why = f"{label} cannot be read, so what it refers to is unknown: {error}"
             return {path: reasons.get(path, why) for path in datasets}

@@ -38,7 +38,7 @@ from dataclasses import dataclass, replace
 from omnigraph_ops.errors import OpsError
 from omnigraph_ops.graph.graph import Graph
 from omnigraph_ops.graph.lance_manifest import CONTENT_PRESERVING, VersionRecord, commits_after
-from omnigraph_ops.graph.layout import MANIFEST_DIR, chain_folder
+from omnigraph_ops.graph.layout import chain_folder
 from omnigraph_ops.graph.publish import Published
 from omnigraph_ops.graph.sidecars import AuditOutcome, ExactWrite, Sidecar, SidecarFile, SidecarPin, list_sidecars
 from omnigraph_ops.graph.state import BranchState, GraphCommit, TableEntry
@@ -126,8 +126,7 @@ def _taken_back(seen: _SeenWrite) -> TakenBack | None:
     commit = seen.visible.get(write.lineage.graph_commit_id)
     if commit is None or not write.is_unconfirmed or not sidecar.tables or seen.is_rolled_back:
         return None  # with its rollback published, too, which of the two counts is for a person
-    branch, uri = sidecar.branch, graph.context.location.uri(MANIFEST_DIR)
-    then = graph.decode(graph.lance.open(uri, branch=branch, version=commit.manifest_version), branch)
+    then = graph.state(sidecar.branch, commit.manifest_version)
     outcomes, restored = list[AuditOutcome](), list[Overlaid]()
     for pin in sidecar.tables:
         made, entry = _past(then, pin), _past(seen.now, pin)
@@ -285,7 +284,7 @@ def _is_older_fork(seen: _SeenWrite, entry: TableEntry, pin: SidecarPin) -> bool
     fork = next((branch for branch in known if branch.name == pin.table_branch and not branch.is_bare), None)
     if fork is None:
         return False
-    head = int(graph.lance.open(graph.table_uri(entry), branch=pin.table_branch).version)
+    head = int(graph.open_at(entry.path, branch=pin.table_branch).version)
     commits = commits_after(graph.storage, chain_folder(entry.path, fork.name), fork.parent_version, head)
     is_untouched = fork.parent_version == head == forks_at
     return not is_untouched and not any(commit.transaction_id in seen.write.transactions for commit in commits)

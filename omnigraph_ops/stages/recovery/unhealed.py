@@ -137,7 +137,7 @@ def internal_damage(graph: Graph, *, audited: bool) -> tuple[str, ...]:
     found = []
     for path in (*graph.format.lineage_datasets, *([RECOVERIES_DIR] if audited else [])):
         try:
-            dataset = graph.lance.open(graph.context.location.uri(path))
+            dataset = graph.open_at(path)
             with lance_errors(f"read {dataset.uri}"):
                 dataset.to_table(columns=dataset.schema.names[:1])
         except DatasetMissing:
@@ -308,7 +308,7 @@ def commit_graph_findings(graph: Graph, halves: Sequence[HalfMade]) -> tuple[Bra
     half_listed = {half.branch for half in halves if half.has_reference}
     for branch in sorted(set(graph.branches()) - half_listed):
         try:
-            graph.lance.open(graph.context.location.uri(COMMITS_DIR), branch=branch)
+            graph.open_at(COMMITS_DIR, branch=branch)
         except LanceFailure:
             if branch in graph.branches():  # else it was deleted meanwhile
                 found.append(_unreadable(branch, COMMITS_DIR))

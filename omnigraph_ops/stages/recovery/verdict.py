@@ -245,7 +245,7 @@ def _pin_state(graph: Graph, state: BranchState, pin: SidecarPin, *, renames: bo
     head: int | None = None
     if entry is not None and (pin.identity is None or pin.identity == entry.identity):
         try:
-            head = graph.lance.open(graph.table_uri(entry), branch=pin.table_branch).version
+            head = graph.open_at(entry.path, branch=pin.table_branch).version
         except LanceFailure as error:
             # The first write on a branch announces the branch of the table that it is about to make.
             unmade = isinstance(error, DatasetMissing) and pin.table_branch not in {None, entry.branch}

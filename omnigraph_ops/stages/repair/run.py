@@ -268,7 +268,7 @@ def _publish(graph: Graph, decided: tuple[RepairRow, ...]) -> int:
         row = chosen.get(entry.table_key)
         if row is not None:
             # The exact version that was previewed, even if the HEAD has moved on since.
-            dataset = graph.lance.open(graph.table_uri(entry), version=row.lance_head_version)
+            dataset = graph.open_at(entry.path, version=row.lance_head_version)
             updates.append(table_update(graph, replace(entry, version=row.manifest_version), dataset))
     forced = any(r.action is RepairAction.FORCED for r in chosen.values())
     actor = FORCE_ACTOR if forced else REPAIR_ACTOR
