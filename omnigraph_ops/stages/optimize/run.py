@@ -32,7 +32,6 @@ from omnigraph_ops.models.optimize import (
     SkipReason,
     TablePlan,
     TableStats,
-    UnitWindow,
 )
 from omnigraph_ops.models.runs import Unit
 from omnigraph_ops.outcomes.run_journal import optimized
@@ -206,7 +205,6 @@ class _Work:
     drifted: bool = False
     """Whether the plan of the run found drift in every look: no attempt looks again."""
     effort: Effort = field(default_factory=Effort)
-    windows: list[UnitWindow] = field(default_factory=list)
     planned: TableEntry | None = None
     """The table as the newest attempt found it."""
     planned_bytes: int = 0
@@ -221,12 +219,12 @@ class _Work:
             table_key=self.table_key,
             fragments_removed=self.effort.fragments_removed,
             fragments_added=self.effort.fragments_added,
-            committed=bool(self.windows),
+            committed=bool(self.effort.windows),
             executor=executor.kind,
             indexes_folded=tuple(self.effort.folded),
             indexes_built=tuple(self.effort.built),
-            windows=tuple(self.windows),
-            bytes_planned=self.planned_bytes if self.windows else 0,
+            windows=tuple(self.effort.windows),
+            bytes_planned=self.planned_bytes if self.effort.windows else 0,
             rewrite_deferred=self.effort.rewrite_deferred,
             published_version=after.version if after else None,
             preempted=self.preempted,
@@ -255,9 +253,11 @@ def _isolated(graph: Graph, unit: Unit, work: _Work, executor: TaskExecutor, pro
 def _done(graph: Graph, unit: Unit, work: _Work, executor: TaskExecutor) -> TableStats:
     """What was committed to a table whose work ended early. Reads."""
     try:
-        return work.stats(graph, executor) if work.windows else optimized(graph, unit)
+        return work.stats(graph, executor) if work.effort.windows else optimized(graph, unit)
     except OpsError:
-        return TableStats(table_key=unit.table_key, committed=bool(work.windows), windows=tuple(work.windows))
+        return TableStats(
+            table_key=unit.table_key, committed=bool(work.effort.windows), windows=tuple(work.effort.windows)
+        )
 
 
 def _optimize(graph: Graph, executor: TaskExecutor, work: _Work, progress: Progress) -> TableStats:
@@ -288,10 +288,10 @@ def _attempt_table(graph: Graph, executor: TaskExecutor, work: _Work, progress: 
     if plan.decision is OptimizeDecision.OPTIMIZE:
         work.planned, work.planned_bytes = entry, plan.cost_bytes
         run = TableRun(graph, plan, policy, executor=executor, effort=work.effort, progress=progress, room=work.room)
-        run.go(entry, work.windows)
+        run.go(entry)
     else:
         abandon(graph, entry.path, progress)
-        if not work.windows:
+        if not work.effort.windows:
             return replace(untouched(plan), preempted=work.preempted)
         work.planned = entry
     return replace(

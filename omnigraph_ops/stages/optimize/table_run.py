@@ -33,7 +33,7 @@ from omnigraph_ops.lance.tables import (
     fragment_facts,
     plan_tasks,
 )
-from omnigraph_ops.models.optimize import Executor, TablePlan, UnitWindow
+from omnigraph_ops.models.optimize import Executor, TablePlan
 from omnigraph_ops.progress import Progress, Stopped
 from omnigraph_ops.stages.optimize.index_work import IndexWriter, fold, prepare_indexes
 from omnigraph_ops.stages.optimize.plan import OptimizePolicy
@@ -113,32 +113,32 @@ class TableRun:
         self.failures: list[OpsError] = []
         """Of indexes: a rewrite does not wait for them."""
 
-    def go(self, entry: TableEntry, windows: list[UnitWindow]) -> None:
-        """All units of the table; every window that committed is added to `windows`. Writes."""
+    def go(self, entry: TableEntry) -> None:
+        """All units of the table. Writes."""
         try:
-            self._all_units(entry, windows)
+            self._all_units(entry)
         except Stopped:
             if not self.failures:  # nobody else tells of them
                 raise
         if self.failures:
             raise self.failures[0]
 
-    def _all_units(self, entry: TableEntry, windows: list[UnitWindow]) -> None:
+    def _all_units(self, entry: TableEntry) -> None:
         settings = self.graph.settings
         # Nothing waits for its admission where no journal says what was done.
         at_once = isinstance(self.executor, InProcessExecutor) and not ceilings_of(settings).bound
         if at_once and self.plan.data_bytes < settings.small_table_bytes:
             # Doing all of it is cheaper than going on with a part.
             abandon(self.graph, entry.path, self.progress)
-            self._plain_at_once(entry, windows) if self._plain else self._at_once(entry, windows)
+            self._plain_at_once(entry) if self._plain else self._at_once(entry)
         else:
             self._remember(entry)
             with rewrite_lease(self.graph, entry.path) as keeper:
                 with self._hold(entry) as hold:
-                    entry = self._fold(entry, windows, hold)
+                    entry = self._fold(entry, hold)
                 if self._has_room(entry):
-                    entry = self._in_rounds(entry, windows, keeper)
-                self._fold_emptied(entry, windows)
+                    entry = self._in_rounds(entry, keeper)
+                self._fold_emptied(entry)
 
     def _remember(self, entry: TableEntry) -> None:
         """Note which rows are deleted at the version that was planned with. Reads."""
@@ -174,10 +174,10 @@ class TableRun:
     def _plain(self) -> bool:
         return not self.graph.format.publishes
 
-    def _at_once(self, entry: TableEntry, windows: list[UnitWindow]) -> None:
+    def _at_once(self, entry: TableEntry) -> None:
         """Both units of a small table in one window. Writes."""
         with self._hold(entry) as hold:
-            self._prepare_and_land(entry, windows, hold)
+            self._prepare_and_land(entry, hold)
 
     def _hold(self, entry: TableEntry) -> AbstractContextManager[Hold]:
         """Hold the version that is read, until the last commit: it also tells that the new files are not litter."""
@@ -185,7 +185,7 @@ class TableRun:
         reason = f"rewrite of {entry.table_key}"
         return plan_hold(self.graph.storage, held, reason=reason, ttl_seconds=_LONGEST_REWRITE_SECONDS)
 
-    def _prepare_and_land(self, entry: TableEntry, windows: list[UnitWindow], hold: Hold) -> None:
+    def _prepare_and_land(self, entry: TableEntry, hold: Hold) -> None:
         done, rewrite = Effort(), None
         changes, error = self._index_changes(entry, done, hold)
         try:
@@ -200,7 +200,7 @@ class TableRun:
             changes.append(rewrite)
         if changes:
             unit = "+".join(name for name, there in (("fold", changes != [rewrite]), ("rewrite", rewrite)) if there)
-            self._land(entry, changes, unit, windows)
+            self._land(entry, changes, unit)
             self.effort.add_indexes(done)
             self.effort.add(metrics_of(rewrite.results if rewrite is not None else ()))
         if error is not None:
@@ -240,65 +240,65 @@ class TableRun:
             raise
         return RewriteChange(results=tuple(results))
 
-    def _fold(self, entry: TableEntry, windows: list[UnitWindow], hold: Hold) -> TableEntry:
+    def _fold(self, entry: TableEntry, hold: Hold) -> TableEntry:
         """Unit F by itself; the table as published afterwards. Writes."""
         done = Effort()
         if self._plain:
-            entry = self._plain_fold(entry, windows, done)
+            entry = self._plain_fold(entry, done)
         else:
             changes, error = self._index_changes(entry, done, hold)
             self.failures += [error] if error is not None else []
-            entry = self._land(entry, changes, "fold", windows) if changes else entry
+            entry = self._land(entry, changes, "fold") if changes else entry
         self.effort.add_indexes(done)
         if self.failures and self._purges:
             raise self.failures[0]
         return entry
 
-    def _plain_fold(self, entry: TableEntry, windows: list[UnitWindow], done: Effort) -> TableEntry:
+    def _plain_fold(self, entry: TableEntry, done: Effort) -> TableEntry:
         def effects(dataset: Dataset, guard: Guard) -> None:
             with noted(self.failures):
                 fold(IndexWriter.of(self.graph), dataset, self.plan, guard, done, self.progress)
 
         wanted = self.plan.folds or self.plan.builds
-        return self._plain_unit(entry, "fold", effects, windows) if wanted else entry
+        return self._plain_unit(entry, "fold", effects) if wanted else entry
 
-    def _fold_emptied(self, entry: TableEntry, windows: list[UnitWindow]) -> None:
+    def _fold_emptied(self, entry: TableEntry) -> None:
         """Fold what Lance leaves without any fragment in a rewrite, once: it makes other results unfit. Writes."""
         due = self._plain and self.effort.fragments_removed and not self.failures
         if due and emptied(self.graph.open_pinned(entry)):
-            self._plain_unit(entry, "fold", partial(fold_emptied, failures=self.failures), windows)
+            self._plain_unit(entry, "fold", partial(fold_emptied, failures=self.failures))
 
     @property
     def _purges(self) -> bool:
         """Whether entries have to go before a rewrite: without its deletion files they would be found. Pure."""
         return any(fold.purge for fold in self.plan.folds)
 
-    def _land(self, entry: TableEntry, changes: Sequence[Change], unit: str, windows: list[UnitWindow]) -> TableEntry:
+    def _land(self, entry: TableEntry, changes: Sequence[Change], unit: str) -> TableEntry:
         """Land changes that no journal names; the table as published afterwards. Writes."""
         result = land(self.graph, entry, changes, unit=unit)
-        windows += [result.window] if result.window else []
+        self.effort.windows += [result.window] if result.window else []
         if result.landed < len(changes):
             raise CommitConflict(f"another writer committed to {entry.table_key} between two commits; no row is lost")
         return result.entry
 
-    def _plain_at_once(self, entry: TableEntry, windows: list[UnitWindow]) -> None:
+    def _plain_at_once(self, entry: TableEntry) -> None:
         """Both units of a small plain dataset. Writes."""
         self._remember(entry)
         with self._hold(entry) as hold:
-            entry = self._fold(entry, windows, hold)
+            entry = self._fold(entry, hold)
         pinned = self.graph.open_pinned(entry)
         tasks = plan_tasks(pinned, self.target_rows, self.exclude)
         if tasks:
             self.progress(f"rewriting {sum(len(t.fragment_ids) for t in tasks)} fragments")
             with self._hold(entry):
                 results = [execute_task(pinned, task.payload) for task in tasks]
-                entry = self._plain_commit(entry, results, windows)
-        self._fold_emptied(entry, windows)
+                entry = self._plain_commit(entry, results)
+        self._fold_emptied(entry)
 
-    def _in_rounds(self, entry: TableEntry, windows: list[UnitWindow], keeper: LeaseKeeper) -> TableEntry:
+    def _in_rounds(self, entry: TableEntry, keeper: LeaseKeeper) -> TableEntry:
         """Unit R in rounds whose results are journalled, until nothing is left; the table as published then. Writes."""
         for _ in range(_REWRITE_ROUNDS):
-            entry, done = self._rewrite_round(entry, windows, keeper)
+            entry, done = self._rewrite_round(entry, keeper)
             if done:
                 return entry
         raise PublishConflict(
@@ -306,12 +306,12 @@ class TableRun:
             "what was published stays good; run again when it is quieter"
         )
 
-    def _plain_unit(self, entry: TableEntry, unit: str, effects: Effects, windows: list[UnitWindow]) -> TableEntry:
+    def _plain_unit(self, entry: TableEntry, unit: str, effects: Effects) -> TableEntry:
         result = run_plain_unit(self.graph, entry, unit=unit, effects=effects)
-        windows += [result.window] if result.window else []
+        self.effort.windows += [result.window] if result.window else []
         return result.entry
 
-    def _plain_commit(self, entry: TableEntry, results: Sequence[str], windows: list[UnitWindow]) -> TableEntry:
+    def _plain_commit(self, entry: TableEntry, results: Sequence[str]) -> TableEntry:
         defer = self.graph.settings.defer_index_remap
 
         def effects(dataset: Dataset, guard: Guard) -> None:
@@ -326,11 +326,9 @@ class TableRun:
             done = commit_rewrites(dataset, results, defer_index_remap=deferred, failures=self.failures, leave=leave)
             self.effort.add(done)
 
-        return self._plain_unit(entry, "rewrite", effects, windows)
+        return self._plain_unit(entry, "rewrite", effects)
 
-    def _rewrite_round(
-        self, entry: TableEntry, windows: list[UnitWindow], keeper: LeaseKeeper
-    ) -> tuple[TableEntry, bool]:
+    def _rewrite_round(self, entry: TableEntry, keeper: LeaseKeeper) -> tuple[TableEntry, bool]:
         """Execute without the committer lease, commit what is still current, remove the rest. Writes."""
         turn = self._next_round(entry)
         if turn is None:
@@ -340,7 +338,7 @@ class TableRun:
         with self._hold(entry):
             failures = self._execute(entry, turn)
             try:
-                entry = self._commit_batches(entry, turn, windows, keeper)
+                entry = self._commit_batches(entry, turn, keeper)
             except CommitConflict as error:
                 if not self._plain:
                     raise
@@ -358,15 +356,13 @@ class TableRun:
         # An adopted journal knows nothing of what was written since it was planned.
         return entry, not turn.adopted and len(turn.kept) == turn.groups
 
-    def _commit_batches(
-        self, entry: TableEntry, turn: Round, windows: list[UnitWindow], keeper: LeaseKeeper
-    ) -> TableEntry:
+    def _commit_batches(self, entry: TableEntry, turn: Round, keeper: LeaseKeeper) -> TableEntry:
         """Commit what is finished and still current; the table as published afterwards. Writes."""
         for names in batches(turn.finished, self.graph.settings.commit_batch_tasks):
             (entry,) = select_entries(self.graph, self.graph.state_of(entry.table_key), (entry.table_key,))
             batch = ready(self.graph, entry, turn.rewrite_id, names)
             if batch.results:
-                entry = self._commit(entry, batch, windows, keeper)
+                entry = self._commit(entry, batch, keeper)
                 turn.kept.update(batch.names)
         return entry
 
@@ -403,13 +399,13 @@ class TableRun:
                 self.graph.run.check()
         return failures
 
-    def _commit(self, entry: TableEntry, batch: Batch, windows: list[UnitWindow], keeper: LeaseKeeper) -> TableEntry:
+    def _commit(self, entry: TableEntry, batch: Batch, keeper: LeaseKeeper) -> TableEntry:
         """Commit these results at the version they were compared with. Writes."""
         # A run that lost the table may find the files of these results removed at any moment.
         keeper.assert_held()
         if self._plain:
-            return self._plain_commit(entry, batch.results, windows)
+            return self._plain_commit(entry, batch.results)
         result = land(self.graph, entry, [RewriteChange(results=batch.results)], unit="rewrite", journalled=True)
-        windows += [result.window] if result.window else []
+        self.effort.windows += [result.window] if result.window else []
         self.effort.add(metrics_of(batch.results))
         return result.entry

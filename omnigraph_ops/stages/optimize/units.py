@@ -173,6 +173,8 @@ class Effort:
     folded: list[str] = field(default_factory=list)
     built: list[str] = field(default_factory=list)
     rewrite_deferred: bool = False
+    windows: list[UnitWindow] = field(default_factory=list)
+    """Of the units that committed."""
 
     def add(self, metrics: RewriteMetrics) -> None:
         self.fragments_removed += metrics.fragments_removed
