@@ -21,11 +21,8 @@ from enum import StrEnum
 
 from omnigraph_ops.coordination.environment import is_running, process_name, this_machine
 from omnigraph_ops.coordination.state import HOLDS_DIR, REMOVALS_DIR, Records
-from omnigraph_ops.errors import CorruptGraph, InvalidInput, OpsError, StalePlan
-from omnigraph_ops.graph.graph import Graph
+from omnigraph_ops.errors import CorruptGraph, InvalidInput, StalePlan
 from omnigraph_ops.graph.layout import is_ulid, made_at_us, new_ulid
-from omnigraph_ops.graph.references import base_states
-from omnigraph_ops.graph.state import BranchState, TableEntry
 from omnigraph_ops.models.freeze import FrozenCut
 from omnigraph_ops.storage.store import Storage
 
@@ -319,67 +316,3 @@ def sweep_removals(storage: Storage) -> None:
 
 def _is_active(removal: Removal) -> bool:
     return is_running(removal.machine, removal.pid) and time.time() - removal.announced_at < _DEAD_AFTER_SECONDS
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class GraphView:
-    """The state of every live branch, main first; branches that could not be read with the reason."""
-
-    main: BranchState
-    branches: tuple[BranchState, ...]
-    unreadable: tuple[tuple[str, str], ...]
-    holds: tuple[Hold, ...] = ()
-    bases: tuple[BranchState, ...] = ()
-    """What the commits published that merges start from: of live branches, and of those that are made of them."""
-
-    @property
-    def live_names(self) -> frozenset[str]:
-        read = {b.branch for b in self.branches if b.branch is not None}
-        return frozenset(read | {name for name, _ in self.unreadable})
-
-    def places(self, entry: TableEntry, branch: str) -> bool:
-        """Whether this table is read on the Lance branch of that name: by any graph branch, or by a merge. Pure.
-
-        A graph branch made from another reads the Lance branches of that one, also once that one left them.
-        """
-        states = (self.main, *self.branches, *self.bases)
-        return any(e.path == entry.path and e.branch == branch for state in states for e in state.entries)
-
-    def held(self, table_path: str, branch: str | None) -> list[tuple[int, str]]:
-        """Versions of one chain that a hold keeps, each with the hold. Pure."""
-        return [
-            (held.version, hold.label())
-            for hold in self.holds
-            for held in hold.versions
-            if held.table_path == table_path and held.branch == branch
-        ]
-
-
-def look(graph: Graph, table_key: str | None = None) -> GraphView:
-    """Read main, every live branch, what merges of them start from and every hold afresh. Reads.
-
-    Args:
-        table_key: the one table that it is about, None for all; plain Lance is read only as far as that.
-
-    Raises:
-        CorruptGraph, StorageError: a hold cannot be read, or a commit from which merges start.
-    """
-    branches, unreadable = [], []
-    # The lock of a schema apply is a branch too: while it lives, what it pins is protected like any other.
-    for ref in graph.lance_branches():
-        if ref.is_bare:
-            continue
-        try:
-            branches.append(graph.state(ref.name))
-        except OpsError as error:
-            unreadable.append((ref.name, str(error)))
-    main = graph.state() if table_key is None else graph.state_of(table_key)
-    return GraphView(
-        main=main,
-        branches=tuple(branches),
-        unreadable=tuple(unreadable),
-        holds=active_holds(graph.storage),
-        # Also of main alone: a branch that is made of it next is merged from the commit that is its head now, and a
-        # writer that died between publish and commit row left that one behind.
-        bases=base_states(graph, (main, *branches)),
-    )

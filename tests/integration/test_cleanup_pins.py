@@ -8,7 +8,7 @@ from pathlib import Path
 import lance
 import pytest
 
-from omnigraph_ops.coordination.holds import look
+from omnigraph_ops.coordination.graph_view import look
 from omnigraph_ops.errors import StalePlan, StorageError
 from omnigraph_ops.graph import Graph
 from omnigraph_ops.graph.layout import COMMITS_DIR, MANIFEST_DIR, version_path

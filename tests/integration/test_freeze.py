@@ -432,7 +432,7 @@ def test_a_type_dropped_while_frozen_keeps_its_directory(demo_graph: DemoGraph, 
 def test_a_reader_that_announces_its_version_keeps_it(demo_graph: DemoGraph, stamp: int) -> None:
     graph = demo_graph(stamp=stamp, **SMALL)
     entry = entry_of(graph, PERSON)
-    hold = hold_version(graph, PERSON, version=None, branch=None, ttl_seconds=60, reason="report", owner="bob")
+    hold = hold_version(graph, PERSON, version=None, branch="main", ttl_seconds=60, reason="report", owner="bob")
     reader = graph.open_pinned(entry)
     rows = reader.to_table()
     optimize_all(graph)

@@ -11,8 +11,9 @@ from omnigraph_ops.config.settings import Settings
 from omnigraph_ops.coordination.environment import refuse_wrong_clock
 from omnigraph_ops.coordination.fence import INTERNAL_COMPACTION
 from omnigraph_ops.coordination.freezes import refuse_frozen, sweep_ended
+from omnigraph_ops.coordination.graph_view import GraphView, look
 from omnigraph_ops.coordination.guards import looks, refuse_lasting, refuse_pending
-from omnigraph_ops.coordination.holds import GraphView, announced, look
+from omnigraph_ops.coordination.holds import announced
 from omnigraph_ops.coordination.landing import shared_turn
 from omnigraph_ops.coordination.lease import LeaseKeeper, committer_turn
 from omnigraph_ops.coordination.sealed import verify

@@ -8,8 +8,8 @@ from dataclasses import dataclass, replace
 
 from omnigraph_ops.coordination.environment import refuse_wrong_clock_unwritten
 from omnigraph_ops.coordination.freezes import why_frozen
+from omnigraph_ops.coordination.graph_view import GraphView, look
 from omnigraph_ops.coordination.guards import look_again, refuse_lasting
-from omnigraph_ops.coordination.holds import GraphView, look
 from omnigraph_ops.coordination.sealed import expiry, seal
 from omnigraph_ops.errors import OpsError, StorageError
 from omnigraph_ops.graph.graph import Graph, select_entries
@@ -158,7 +158,7 @@ def plan_cleanup(graph: Graph, policy: RetentionPolicy, *, tables: Sequence[str]
     def afresh(found: Sequence[TableEntry]) -> list[TableCleanupPlan]:
         return replace(planner, view=look(graph)).tables(found)
 
-    rows = tuple(look_again(graph, planner.tables(entries), _looks_drifted, afresh))
+    rows = tuple(look_again(graph, planner.tables(entries), _may_pass, afresh))
     # Their removal needs a fence or an exclusive run, so only such a run plans it.
     if graph.is_alone() and not tables:
         going = {row.table_path: row.versions for row in rows}
@@ -179,8 +179,9 @@ def plan_cleanup(graph: Graph, policy: RetentionPolicy, *, tables: Sequence[str]
     )
 
 
-def _looks_drifted(row: TableCleanupPlan) -> bool:
-    return row.refused is not None and row.lance_head_version != row.pinned_version
+def _may_pass(row: TableCleanupPlan) -> bool:
+    """Whether a writer at work may be why a table is refused: drift, or a branch that was deleted meanwhile. Pure."""
+    return row.is_damaged or (row.refused is not None and row.lance_head_version != row.pinned_version)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

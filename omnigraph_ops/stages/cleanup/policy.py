@@ -13,7 +13,7 @@ from dataclasses import dataclass, field, replace
 from itertools import pairwise
 
 from omnigraph_ops.coordination.freezes import why_frozen
-from omnigraph_ops.coordination.holds import GraphView
+from omnigraph_ops.coordination.graph_view import GraphView
 from omnigraph_ops.errors import CorruptGraph, OpsError
 from omnigraph_ops.graph.graph import Graph
 from omnigraph_ops.graph.layout import MANIFEST_DIR, any_version_of, chain_folder

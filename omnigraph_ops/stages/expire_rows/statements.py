@@ -18,6 +18,7 @@ from omnigraph_ops.graph.schema import TableSpec, TypeFacts
 
 KEYS_PER_QUERY = 100
 _KEY_TYPES = frozenset({"String", "I32", "I64", "U32", "U64"})
+_ENDPOINTS = frozenset({"from", "to"})
 _INTEGERS = frozenset({"I32", "I64", "U32", "U64"})
 
 
@@ -88,6 +89,11 @@ def deletion_of(
     types = {p.name: p.scalar for p in spec.properties if not p.is_list and not p.is_enum}
     if property_name not in types:
         raise InvalidInput(f"{spec.table_key} has no single-valued property {property_name!r}; nothing was deleted")
+    if not spec.is_node and property_name in _ENDPOINTS:
+        raise InvalidInput(
+            f"{spec.table_key}: in the engine's deletes of edges `{property_name}` is an endpoint, whatever property "
+            "has that name; only another property can expire them; nothing was deleted"
+        )
     if types[property_name] in _INTEGERS:
         return Deletion(type_name=facts.name, property=property_name, way=Way.CUT)
     if not spec.is_node:

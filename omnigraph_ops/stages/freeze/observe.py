@@ -97,8 +97,9 @@ def _order(chain: Chain) -> tuple[str, int]:
 
 
 _looking = Retrying(
-    # A branch was deleted between two reads, or somebody wrote.
-    retry=retry_if_exception_type(DatasetMissing) | retry_if_result(lambda look: not (look and look.cut.one_instant)),
+    # A branch was deleted between two reads, or somebody wrote. Damage is still there in the last look.
+    retry=retry_if_exception_type((DatasetMissing, CorruptGraph))
+    | retry_if_result(lambda look: not (look and look.cut.one_instant)),
     stop=stop_after_attempt(8),
     wait=wait_fixed(0.1),
     retry_error_callback=lambda last: last.outcome and last.outcome.result(),

@@ -279,6 +279,7 @@ def hold_version(
     """
     check_ttl(ttl_seconds)
     refuse_wrong_clock(graph.storage, "nothing was held")
+    branch = None if branch == "main" else branch
     with committer_turn(graph, f"hold {table_key}"):
         if branch is not None and graph.format.publishes and branch not in graph.branches():
             raise InvalidInput(f"{graph.target} has no branch {branch!r}; nothing was held")

@@ -12,8 +12,8 @@ from functools import partial
 from omnigraph_ops.coordination import sealed
 from omnigraph_ops.coordination.environment import refuse_wrong_clock
 from omnigraph_ops.coordination.freezes import refuse_any_freeze, sweep_ended
+from omnigraph_ops.coordination.graph_view import look
 from omnigraph_ops.coordination.guards import refuse_lasting
-from omnigraph_ops.coordination.holds import look
 from omnigraph_ops.coordination.lease import LeaseKeeper, committer_turn
 from omnigraph_ops.graph.graph import Graph
 from omnigraph_ops.models.cleanup import PlannedFile

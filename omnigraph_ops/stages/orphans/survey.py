@@ -8,8 +8,9 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from omnigraph_ops.coordination.freezes import refuse_any_freeze
+from omnigraph_ops.coordination.graph_view import GraphView, beside_deletes, look
 from omnigraph_ops.coordination.guards import refuse_lasting
-from omnigraph_ops.coordination.holds import GraphView, HoldKind, freezes, look
+from omnigraph_ops.coordination.holds import HoldKind, freezes
 from omnigraph_ops.coordination.rewrite_journal import named_files, table_path_of
 from omnigraph_ops.coordination.state import Kept, is_unfinished, kept_by
 from omnigraph_ops.errors import ApprovalMissing, CorruptGraph, OpsError
@@ -283,6 +284,10 @@ def survey(graph: Graph, *, cutoff: float, reader: ReferenceReader = read_refere
     """
     refuse_lasting(graph)
     refuse_any_freeze(graph)
+    return beside_deletes(_survey, graph, cutoff, reader)
+
+
+def _survey(graph: Graph, cutoff: float, reader: ReferenceReader) -> Survey:
     view = look(graph)
     if view.unreadable:
         name, problem = view.unreadable[0]

@@ -24,7 +24,8 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from omnigraph_airflow.page.listing import ListedGraph
-    from omnigraph_ops.coordination.holds import GraphView, Hold
+    from omnigraph_ops.coordination.graph_view import GraphView
+    from omnigraph_ops.coordination.holds import Hold
     from omnigraph_ops.graph import Graph
     from omnigraph_ops.graph.state import TableEntry
     from omnigraph_ops.models.cleanup import ProtectedVersion
@@ -268,7 +269,7 @@ def plan_of(listed: ListedGraph, stage: str, digest: str) -> Any:
 
 def state_of(listed: ListedGraph, *, most: int | None, only: Sequence[str] = ()) -> GraphState:
     """Health of every table (or of those named), and drift and protection of the worst so many. Reads."""
-    from omnigraph_ops.coordination.holds import look
+    from omnigraph_ops.coordination.graph_view import look
     from omnigraph_ops.parallel import in_parallel
     from omnigraph_ops.stages.health.read import health
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from omnigraph_ops.coordination.holds import GraphView
+from omnigraph_ops.coordination.graph_view import GraphView
 from omnigraph_ops.graph.state import BranchState, TableEntry
 
 

@@ -58,7 +58,12 @@ NODE = TableSpec(
     ),
     indexed=(),
 )
-EDGE = TableSpec(table_key="edge:At", path=None, properties=(prop("since", "Date"), prop("at_s", "I64")), indexed=())
+EDGE = TableSpec(
+    table_key="edge:At",
+    path=None,
+    properties=(prop("since", "Date"), prop("at_s", "I64"), prop("to", "I64")),
+    indexed=(),
+)
 KEYED = TypeFacts(name="Event", key=("name",), plain_strings=("note",))
 
 
@@ -189,6 +194,7 @@ class TestStatements:
             (NODE, replace(KEYED, key=("happened_at",)), "happened_at", NEW, "no @key of one String or integer"),
             (NODE, replace(KEYED, plain_strings=()), "happened_at", OLD, "a plain String property to mark them"),
             (EDGE, TypeFacts(name="At"), "since", NEW, "only an integer property can expire edges"),
+            (EDGE, TypeFacts(name="At"), "to", NEW, "`to` is an endpoint"),
         ],
     )
     def test_what_the_language_cannot_say_is_refused(
