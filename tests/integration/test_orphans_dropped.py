@@ -193,8 +193,10 @@ def test_nothing_dropped_goes_when_any_dataset_is_unreadable(demo_graph: DemoGra
 def test_a_dataset_that_another_one_refers_to_stays(demo_graph: DemoGraph, monkeypatch: pytest.MonkeyPatch) -> None:
     graph = demo_graph(**SMALL)
     path, person = drop(graph, KNOWS), entry_of(graph, PERSON).path
+    data = next(f for f in below(graph, path) if "/data/" in f)
     age(graph.uri)
-    (data, *_) = (p for p in below(graph, path) if "/data/" in p)
+    earlier = plan_orphans(graph)
+    assert data in planned(earlier)
 
     def shared(dataset: lance_files.Dataset) -> Iterator[tuple[str, set[str]]]:
         yield from lance_files.tracked_files(dataset)
@@ -204,7 +206,12 @@ def test_a_dataset_that_another_one_refers_to_stays(demo_graph: DemoGraph, monke
     monkeypatch.setattr(references, "tracked_files", shared)
     plan = plan_orphans(graph)
     assert planned(plan) == {}
-    assert plan.groups[0].kept == f"{data}: a version of another dataset refers to it"
+    reason = f"{data}: a version of another dataset refers to it"
+    assert plan.groups[0].kept == reason
+    report = apply_orphans(graph, earlier)
+    assert report.files_removed == 0, "as a whole or not at all, whichever of its files is needed since the plan"
+    assert {f.path for f in report.spared} == set(planned(earlier))
+    assert {f.reason for f in report.spared if f.path != data} == {reason}
 
 
 def test_a_type_that_comes_back_during_the_run_is_spared(
