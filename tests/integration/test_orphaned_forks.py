@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 import pytest
 
@@ -14,12 +14,11 @@ from omnigraph_ops.graph import Graph
 from omnigraph_ops.graph.sidecars import sidecar_path
 from omnigraph_ops.lance.gateway import BranchRef, Dataset, LanceFailure, LanceGateway
 from omnigraph_ops.models.cleanup import OrphanedFork, PlannedFile, RetentionPolicy
-from omnigraph_ops.models.runs import Unit
-from omnigraph_ops.progress import Run
 from omnigraph_ops.stages.cleanup import apply
 from omnigraph_ops.stages.cleanup.apply import cleanup_all, remove_orphaned_forks
 from omnigraph_ops.stages.cleanup.plan import plan_cleanup
 from tests.conftest import DemoGraph
+from tests.support.beside import Beside
 from tests.support.converged import assert_no_leftovers
 from tests.support.leases import take_over
 from tests.support.orphans import age
@@ -117,17 +116,6 @@ def test_a_fork_that_was_made_anew_right_before_its_removal_stays(
     assert forks_of(graph, PERSON) == {ONE}
 
 
-class Beside(Run):
-    """Somebody else does something right before the fork of a table goes."""
-
-    def __init__(self, act: Callable[[Unit], object]) -> None:
-        self._act = act
-
-    def begins(self, unit: Unit) -> None:
-        if (unit.stage, unit.table_key) == ("forks", PERSON):
-            self._act(unit)
-
-
 @pytest.mark.parametrize(
     ("what", "words"), [("a writer arms", "1 pending recovery sidecar"), ("another run", "was taken over by another")]
 )
@@ -139,13 +127,13 @@ def test_a_fork_stays_where_somebody_comes_right_before_its_removal(
     graph.manifest().branches.delete(ONE)
     plan = plan_cleanup(graph, ALL_VERSIONS)
 
-    def act(_unit: Unit) -> None:
+    def act() -> None:
         if what == "a writer arms":
             graph.storage.write(sidecar_path("01ARYZ6S410000000000000000"), b"{}")
         else:
             take_over(graph.storage)
 
-    outcomes = remove_orphaned_forks(graph.with_run(Beside(act)), plan)
+    outcomes = remove_orphaned_forks(graph.with_run(Beside(act, PERSON)), plan)
     (failed,) = outcomes
     assert words in (failed.error or "")
     assert forks_of(graph, PERSON) == {ONE}
@@ -156,13 +144,13 @@ def test_nobody_gets_a_hold_of_a_fork_that_is_about_to_go(demo_graph: DemoGraph)
     entry = entry_of(graph, PERSON, ONE)
     graph.manifest().branches.delete(ONE)
 
-    def act(_unit: Unit) -> None:
+    def act() -> None:
         with pytest.raises(StalePlan, match="is being removed by a cleanup") as refusal:
             refuse_removed(graph.storage, [HeldVersion(table_path=entry.path, version=entry.version, branch=ONE)])
         refused.append(str(refusal.value))
 
     plan = plan_cleanup(graph, ALL_VERSIONS)
-    assert remove_orphaned_forks(graph.with_run(Beside(act)), plan) == plan.orphaned_forks
+    assert remove_orphaned_forks(graph.with_run(Beside(act, PERSON)), plan) == plan.orphaned_forks
     assert len(refused) == 1
 
 

@@ -18,12 +18,11 @@ from omnigraph_ops.graph.layout import manifest_file_name
 from omnigraph_ops.graph.sidecars import sidecar_path
 from omnigraph_ops.lance import versions as lance_files
 from omnigraph_ops.models.orphans import OrphanKind
-from omnigraph_ops.models.runs import Unit
-from omnigraph_ops.progress import Run
 from omnigraph_ops.stages.orphans import apply
 from omnigraph_ops.stages.orphans.apply import apply_orphans
 from omnigraph_ops.stages.orphans.plan import plan_orphans
 from tests.conftest import DemoGraph
+from tests.support.beside import Beside
 from tests.support.leases import take_over
 from tests.support.orphans import (
     KNOWS,
@@ -234,18 +233,6 @@ def test_a_type_that_comes_back_during_the_run_is_spared(
     report = apply_orphans(graph, plan)
     assert report.files_removed == 1
     assert {f.path for f in report.spared} == below(graph, path)
-
-
-class Beside(Run):
-    """Somebody else does something right before the first batch of files goes."""
-
-    def __init__(self, act: Callable[[], object]) -> None:
-        self._act: Callable[[], object] | None = act
-
-    def begins(self, unit: Unit) -> None:
-        act, self._act = self._act, None
-        if act is not None:
-            act()
 
 
 @pytest.mark.parametrize("what", ["a writer arms", "a freeze"])
