@@ -14,13 +14,17 @@ import pyarrow as pa
 import pytest
 
 from omnigraph_ops.config.settings import SparkEntry, SparkStage
+from omnigraph_ops.coordination.lease import LeasePlace, committer_lease
+from omnigraph_ops.coordination.state import EXPIRE_ROWS_LEASE_PATH
 from omnigraph_ops.errors import (
     InvalidInput,
+    LeaseHeld,
     NotAGraph,
     StalePlan,
     StorageError,
     UnknownTable,
 )
+from omnigraph_ops.lance.gateway import Dataset, LanceGateway
 from omnigraph_ops.lance.rows import clock_of, delete_in_fragment, fragment_ids
 from omnigraph_ops.models.cleanup import EpochUnit, RowBounds, RowPolicy, RowRetentionPlan
 from omnigraph_ops.progress import SILENT, Stopped
@@ -29,6 +33,7 @@ from omnigraph_ops.stages.expire_rows.apply import expire_rows
 from omnigraph_ops.stages.expire_rows.plan import plan_row_retention
 from omnigraph_ops.stages.expire_rows.stage import ExpireRows
 from tests.support.events import ITEMS, ids, items, stamps, timed, updated_and_folded
+from tests.support.leases import take_over
 from tests.support.plain import opened
 from tests.support.stopped import LeavesPauses
 from tests.support.texts import text_release
@@ -328,3 +333,31 @@ class TestPlain:
         version = lance.dataset(str(root / "items.lance")).version
         assert expire_rows(opened(root), plan, engine=None).rows_removed == 0
         assert lance.dataset(str(root / "items.lance")).version == version
+
+    def test_two_runs_of_row_retention_do_not_work_side_by_side(self, tmp_path: Path) -> None:
+        root = items(tmp_path, [1, 2, 60])
+        graph = opened(root)
+        plan = plan_row_retention(graph, [BY_TIME])
+        place = LeasePlace(path=EXPIRE_ROWS_LEASE_PATH, name="the row retention lease")
+        with (
+            committer_lease(graph.storage, purpose="another run", ttl_seconds=60, wait_seconds=0, place=place),
+            pytest.raises(LeaseHeld, match="holds the row retention lease"),
+        ):
+            expire_rows(opened(root), plan, engine=None)
+        assert ids(root) == [0, 1, 2]
+
+    def test_who_lost_the_lease_since_the_count_deletes_nothing(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        root = items(tmp_path, [1, 2, 60])
+        graph = opened(root)
+        plan, looked = plan_row_retention(graph, [BY_TIME]), LanceGateway.refuse_another
+
+        def taken_over_meanwhile(gateway: LanceGateway, dataset: Dataset) -> None:
+            looked(gateway, dataset)
+            take_over(graph.storage)
+
+        monkeypatch.setattr(LanceGateway, "refuse_another", taken_over_meanwhile)
+        (stats,) = expire_rows(graph, plan, engine=None).tables
+        assert "was taken over by another run" in (stats.error or "")
+        assert ids(root) == [0, 1, 2]
