@@ -19,6 +19,7 @@ from omnigraph_ops.config.settings import SparkEntry, SparkStage
 from omnigraph_ops.coordination.lease import LeasePlace, committer_lease
 from omnigraph_ops.coordination.state import EXPIRE_ROWS_LEASE_PATH
 from omnigraph_ops.errors import (
+    GraphFrozen,
     InvalidInput,
     LeaseHeld,
     NotAGraph,
@@ -35,6 +36,7 @@ from omnigraph_ops.stages.expire_rows import apply
 from omnigraph_ops.stages.expire_rows.apply import DeletesDone, expire_rows, note_path
 from omnigraph_ops.stages.expire_rows.plan import plan_row_retention
 from omnigraph_ops.stages.expire_rows.stage import ExpireRows
+from omnigraph_ops.stages.freeze.take import freeze_graph
 from tests.support.events import ITEMS, ids, items, stamps, timed, updated_and_folded
 from tests.support.leases import take_over
 from tests.support.plain import opened
@@ -399,3 +401,14 @@ class TestPlain:
         (stats,) = expire_rows(graph, plan, engine=None).tables
         assert "was taken over by another run" in (stats.error or "")
         assert ids(root) == [0, 1, 2]
+
+    def test_an_age_from_before_1970_is_refused(self, tmp_path: Path) -> None:
+        root = items(tmp_path, [1, 2, 60])
+        with pytest.raises(InvalidInput, match="the cut is before 1970; nothing was deleted"):
+            plan_row_retention(opened(root), [replace(BY_TIME, older_than_secs=100 * 365 * DAY)])
+
+    def test_of_a_frozen_dataset_nothing_is_planned(self, tmp_path: Path) -> None:
+        root = items(tmp_path, [1, 2, 60])
+        freeze_graph(opened(root))
+        with pytest.raises(GraphFrozen):
+            plan_row_retention(opened(root), [BY_TIME])
