@@ -37,6 +37,7 @@ from tests.support.converged import assert_converged, assert_no_leftovers, asser
 from tests.support.kills import Killed
 from tests.support.leases import bury_holders, is_free, take_over
 from tests.support.losses import lossy_result
+from tests.support.orphans import drop
 from tests.support.rewrites import unreferenced_files
 from tests.support.rows import rows_of, tree_of
 from tests.support.sidecars import audit_rows
@@ -283,6 +284,18 @@ def test_whoever_takes_the_lease_over_may_publish_the_commit(
     assert land(graph, before, [NOTHING], unit="config").entry.version == before.version + 1
     assert_pins_are_heads(graph)
     assert not sidecar_names(graph.storage)
+
+
+def test_a_table_that_is_dropped_after_the_commit_is_not_published_again(
+    demo_graph: DemoGraph, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    graph = demo_graph(stamp=6, **PEOPLE)
+    before = entry_of(graph, PERSON)
+    after_commit(monkeypatch, lambda: drop(graph, PERSON))
+    with pytest.raises(OutcomeUnknown, match=r"was dropped or replaced while it was maintained.*run `omnigraph-ops"):
+        land(graph, before, [NOTHING], unit="config")
+    assert graph.state().get(PERSON) is None
+    assert len(sidecar_names(graph.storage)) == 1, "recover, or the engine's next open, settles it"
 
 
 def test_a_commit_whose_sidecar_was_withdrawn_and_whose_process_died_is_published_by_its_mark(

@@ -235,6 +235,24 @@ def test_a_file_of_the_backup_that_goes_during_a_restore_is_named(
         restore_backup(made.backup, str(tmp_path / "place"), settings=Settings())
 
 
+def test_a_restored_file_that_does_not_read_as_it_was_written_is_no_graph(
+    demo_graph: DemoGraph, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The disk of the new place keeps something else than it was given."""
+    made, place = backup_graph(demo_graph(**SMALL), str(tmp_path / "backups")), tmp_path / "place"
+
+    def copying(source: Any, target: Any, *arguments: Any, **named: Any) -> str:
+        checksum = copy_file(source, target, *arguments, **named)
+        if "/data/" in target[1]:
+            Path(target[0].full(target[1])).write_bytes(b"something else")
+        return checksum
+
+    monkeypatch.setattr(restore, "copy_file", copying)
+    with pytest.raises(CorruptGraph, match=r"/data/.* does not read as it was written"):
+        restore_backup(made.backup, str(place), settings=Settings())
+    assert not list(place.rglob("*.manifest")), "nobody can open it"
+
+
 def test_main_of_the_graph_manifest_comes_last() -> None:
     paths = {
         "__manifest/_versions/5.manifest": 3,

@@ -27,6 +27,7 @@ from omnigraph_ops.stages.cleanup.stage import CleanupRequest
 from omnigraph_ops.stages.optimize.run import optimize_all
 from tests.conftest import DemoGraph
 from tests.support.converged import assert_no_leftovers
+from tests.support.orphans import drop
 from tests.support.rows import rows_everywhere, rows_of, tree_of
 from tests.support.tables import versions
 from tests.support.writers import copies, delete_first, drift, entry_of, write
@@ -262,6 +263,17 @@ def test_drift_since_the_plan_refuses_the_table(demo_graph: DemoGraph) -> None:
     with pytest.raises(StalePlan, match="drift"):
         cleanup_table(graph, plan, PERSON)
     assert versions(graph) == before
+
+
+def test_a_table_that_was_dropped_since_the_plan_keeps_every_version(demo_graph: DemoGraph, stamp: int) -> None:
+    """A branch, or the engine's next look for what was dropped, may still need them; `orphans` decides about them."""
+    graph = demo_graph(stamp=stamp, **SMALL)
+    head, plan = graph.open_head(entry_of(graph, PERSON)), plan_cleanup(graph, KEEP_1)
+    drop(graph, PERSON)
+    before = head.versions()
+    with pytest.raises(StalePlan, match=r"dropped or replaced since the plan; nothing was deleted"):
+        cleanup_table(graph, plan, PERSON)
+    assert head.versions() == before
 
 
 def test_a_version_somebody_else_removed_is_no_error(demo_graph: DemoGraph) -> None:

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from omnigraph_ops.config.settings import Settings
 from omnigraph_ops.coordination.fence import INTERNAL_COMPACTION, fenced
-from omnigraph_ops.coordination.holds import HeldVersion, HoldKind, place_hold
+from omnigraph_ops.coordination.holds import FreezeTerms, HeldVersion, HoldKind, look, place_hold
 from omnigraph_ops.coordination.lease import working_holder
 from omnigraph_ops.errors import StalePlan
 from omnigraph_ops.graph import Graph
@@ -19,7 +21,7 @@ from omnigraph_ops.lance.versions import Removed, remove_versions
 from omnigraph_ops.models.cleanup import CleanupPlan, RetentionPolicy, TableCleanupPlan
 from omnigraph_ops.stages.cleanup.apply import cleanup_all, cleanup_table
 from omnigraph_ops.stages.cleanup.plan import plan_cleanup
-from omnigraph_ops.stages.cleanup.policy import NOT_ALONE
+from omnigraph_ops.stages.cleanup.policy import NOT_ALONE, InternalTables
 from omnigraph_ops.stages.cleanup.stage import Cleanup
 from omnigraph_ops.stages.optimize.run import optimize_all
 from tests.conftest import DemoGraph
@@ -121,6 +123,51 @@ def test_a_commit_that_became_readable_for_good_is_spared(demo_graph: DemoGraph)
     stats = cleanup_table(graph, plan, MANIFEST_DIR)
     assert dead in stats.skipped_since_protected, "the old versions of its tables are still there"
     assert dead in states(graph)
+
+
+def test_a_commit_that_cannot_be_read_stays(demo_graph: DemoGraph) -> None:
+    """What it publishes is unknown, so nobody can say that nobody needs it."""
+    graph = demo_graph(settings=ALONE, **SMALL)
+    optimize_all(graph)
+    write(graph, "node:Person", copies("later"))
+    doomed = row(plan_cleanup(graph, KEEP_1)).versions
+    needed = {file.path for fragment in graph.manifest().get_fragments() for file in fragment.data_files()}
+    for file in Path(graph.uri, MANIFEST_DIR, "data").iterdir():
+        if file.name not in needed:
+            file.write_bytes(b"damaged")
+    planned = row(plan_cleanup(graph, KEEP_1))
+    unread = {p.version for p in planned.protected if "cannot be read, so what it needs is unknown" in str(p.reasons)}
+    assert unread & set(doomed)
+    assert not unread & set(planned.versions)
+
+
+def test_beside_an_unreadable_branch_or_in_a_frozen_graph_they_stay(demo_graph: DemoGraph) -> None:
+    graph = demo_graph(settings=ALONE, lazy_branches=1, **SMALL)
+    shutil.rmtree(f"{graph.uri}/{MANIFEST_DIR}/tree/lazy-1")
+    planned = row(plan_cleanup(graph, KEEP_1))
+    assert (planned.versions, "'lazy-1' cannot be read" in (planned.refused or "")) == ((), True)
+    place_hold(graph.storage, [], kind=HoldKind.FREEZE, reason="a copy", ttl_seconds=60, freeze=FreezeTerms(tables=()))
+    internal = InternalTables(graph=graph, view=look(graph))
+    for entry in internal.entries():
+        assert " is frozen by " in (internal.refusal(entry) or ""), "one that began after the stage had asked"
+
+
+def test_what_goes_beyond_the_plan_is_damage(demo_graph: DemoGraph, monkeypatch: pytest.MonkeyPatch) -> None:
+    graph = demo_graph(settings=ALONE, **SMALL)
+    spared = min(kept(graph))
+    version = HeldVersion(table_path=MANIFEST_DIR, version=spared)
+    place_hold(graph.storage, [version], kind=HoldKind.READER, reason="a report", ttl_seconds=600)
+    plan = plan_cleanup(graph, KEEP_1)
+
+    def too_much(dataset: Dataset, versions: Sequence[int], **limits: Any) -> Removed:
+        if dataset.uri.endswith(MANIFEST_DIR):
+            versions = (*versions, spared)
+        return remove_versions(dataset, versions, **limits)
+
+    monkeypatch.setattr("omnigraph_ops.stages.cleanup.apply.remove_versions", too_much)
+    stats = next(t for t in cleanup_all(graph, plan).tables if t.table_key == MANIFEST_DIR)
+    assert stats.error is not None
+    assert f"version {spared} is gone; stop cleanups of this graph" in stats.error
 
 
 def test_nothing_goes_once_the_fence_is_down(demo_graph: DemoGraph) -> None:

@@ -24,8 +24,10 @@ from omnigraph_ops.coordination.fence import (
     drop_stale_fence,
     fenced,
     read_note,
+    stale_fence,
     unlock,
 )
+from omnigraph_ops.coordination.guards import quiet_state
 from omnigraph_ops.coordination.lease import committer_turn
 from omnigraph_ops.coordination.state import FENCE_PATH
 from omnigraph_ops.demo import DemoSpec, write_demo_graph
@@ -249,6 +251,18 @@ def test_the_fence_of_a_killed_process_is_removed_by_the_next_recover(graph: Gra
 
 
 @pytest.mark.slow
+def test_a_schema_apply_after_a_killed_fence_is_not_taken_for_it(graph: Graph) -> None:
+    """The note of the fence stayed; the lock is not the one that it names."""
+    killed_behind_its_fence(graph.uri)
+    graph.lance.delete_branch(graph.manifest(), SCHEMA_APPLY_LOCK)
+    graph.manifest().create_branch(SCHEMA_APPLY_LOCK)
+    assert read_note(graph) is not None
+    assert (stale_fence(graph), drop_stale_fence(graph)) == (None, False)
+    assert recover(graph).outcomes == ()
+    assert quiet_state(graph, 0) == (False, "a schema apply is in progress")
+    assert graph.is_locked()
+
+
 def test_the_fence_of_a_killed_process_is_removed_by_the_next_optimize(graph: Graph) -> None:
     killed_behind_its_fence(graph.uri)
     assert not optimize_all(graph).failed

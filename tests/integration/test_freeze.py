@@ -228,6 +228,16 @@ def test_an_expired_freeze_blocks_nobody_and_whoever_comes_by_ends_it(demo_graph
         assert_no_leftovers(graph)
 
 
+def test_an_expired_freeze_is_left_to_the_run_that_is_at_work(demo_graph: DemoGraph) -> None:
+    graph = demo_graph(**SMALL)
+    freeze = freeze_graph(graph)
+    expire(graph, freeze)
+    with committer_turn(graph, "somebody"):
+        assert sweep_ended(graph) == ()
+        assert freeze_tags(graph.uri)
+    assert sweep_ended(graph) == (freeze.freeze_id,)
+
+
 def test_a_freeze_can_be_extended_but_not_revived(demo_graph: DemoGraph) -> None:
     graph = demo_graph(**SMALL)
     freeze = freeze_graph(graph, ttl_seconds=60)

@@ -15,7 +15,7 @@ import pytest
 from omnigraph_ops.coordination.freezes import unfreeze
 from omnigraph_ops.coordination.holds import freezes, write_hold
 from omnigraph_ops.coordination.lease import committer_turn
-from omnigraph_ops.errors import InvalidInput
+from omnigraph_ops.errors import InvalidInput, LeaseHeld
 from omnigraph_ops.graph import Graph
 from omnigraph_ops.graph.layout import EXPIRY_BRANCH_PREFIX
 from omnigraph_ops.progress import Lines
@@ -26,6 +26,7 @@ from omnigraph_ops.stages.freeze.observe import verify_cut
 from omnigraph_ops.stages.freeze.take import freeze_graph, read_freeze
 from tests.conftest import DemoGraph
 from tests.support.freezes import freeze_tags
+from tests.support.leases import take_over
 
 SMALL = {"loads": 2, "rows": 9, "node_types": 1}
 
@@ -65,6 +66,23 @@ def test_a_freeze_whose_time_is_over_when_it_is_tagged_is_none(
     with pytest.raises(InvalidInput, match="ended before it was taken"):
         freeze_graph(graph)
     assert (freezes(graph.storage), freeze_tags(graph.uri)) == ((), set())
+
+
+def test_a_freeze_that_lost_the_lease_while_it_tagged_is_none(
+    demo_graph: DemoGraph, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The other run may have removed what was found there a moment ago."""
+    graph = demo_graph(**SMALL)
+
+    def looked(*arguments: Any) -> Any:
+        found = verify_cut(*arguments)
+        take_over(graph.storage)
+        return found
+
+    monkeypatch.setattr(take, "verify_cut", looked)
+    with pytest.raises(LeaseHeld, match="taken over"):
+        freeze_graph(graph)
+    assert [hold for hold in freezes(graph.storage) if not hold.starting] == []
 
 
 @pytest.mark.slow

@@ -8,14 +8,19 @@ import pytest
 
 from omnigraph_ops.config.settings import Settings
 from omnigraph_ops.coordination.fence import fenced
+from omnigraph_ops.coordination.holds import HeldVersion, refuse_removed
+from omnigraph_ops.errors import StalePlan
 from omnigraph_ops.graph import Graph
+from omnigraph_ops.graph.sidecars import sidecar_path
 from omnigraph_ops.lance.gateway import BranchRef, Dataset, LanceFailure, LanceGateway
 from omnigraph_ops.models.cleanup import OrphanedFork, PlannedFile, RetentionPolicy
 from omnigraph_ops.stages.cleanup import apply
-from omnigraph_ops.stages.cleanup.apply import cleanup_all
+from omnigraph_ops.stages.cleanup.apply import cleanup_all, remove_orphaned_forks
 from omnigraph_ops.stages.cleanup.plan import plan_cleanup
 from tests.conftest import DemoGraph
+from tests.support.beside import Beside
 from tests.support.converged import assert_no_leftovers
+from tests.support.leases import take_over
 from tests.support.orphans import age
 from tests.support.rows import rows_everywhere
 from tests.support.shell import runner
@@ -111,6 +116,44 @@ def test_a_fork_that_was_made_anew_right_before_its_removal_stays(
     assert forks_of(graph, PERSON) == {ONE}
 
 
+@pytest.mark.parametrize(
+    ("what", "words"), [("a writer arms", "1 pending recovery sidecar"), ("another run", "was taken over by another")]
+)
+def test_a_fork_stays_where_somebody_comes_right_before_its_removal(
+    demo_graph: DemoGraph, what: str, words: str
+) -> None:
+    """The engine may be about to publish the fork: it knows no lease, only its own sidecar."""
+    graph = demo_graph(stamp=6, **SMALL, written_branches=1)  # it is the only fork there
+    graph.manifest().branches.delete(ONE)
+    plan = plan_cleanup(graph, ALL_VERSIONS)
+
+    def act() -> None:
+        if what == "a writer arms":
+            graph.storage.write(sidecar_path("01ARYZ6S410000000000000000"), b"{}")
+        else:
+            take_over(graph.storage)
+
+    outcomes = remove_orphaned_forks(graph.with_run(Beside(act, PERSON)), plan)
+    (failed,) = outcomes
+    assert words in (failed.error or "")
+    assert forks_of(graph, PERSON) == {ONE}
+
+
+def test_nobody_gets_a_hold_of_a_fork_that_is_about_to_go(demo_graph: DemoGraph) -> None:
+    graph, refused = demo_graph(**SMALL, written_branches=1), list[str]()
+    entry = entry_of(graph, PERSON, ONE)
+    graph.manifest().branches.delete(ONE)
+
+    def act() -> None:
+        with pytest.raises(StalePlan, match="is being removed by a cleanup") as refusal:
+            refuse_removed(graph.storage, [HeldVersion(table_path=entry.path, version=entry.version, branch=ONE)])
+        refused.append(str(refusal.value))
+
+    plan = plan_cleanup(graph, ALL_VERSIONS)
+    assert remove_orphaned_forks(graph.with_run(Beside(act, PERSON)), plan) == plan.orphaned_forks
+    assert len(refused) == 1
+
+
 @pytest.mark.slow
 def test_an_orphan_on_a_live_branch_goes_and_the_legitimate_fork_stays(demo_graph: DemoGraph, stamp: int) -> None:
     graph = demo_graph(stamp=stamp, **SMALL, written_branches=1)
@@ -127,6 +170,20 @@ def test_an_orphan_on_a_live_branch_goes_and_the_legitimate_fork_stays(demo_grap
     assert ONE in graph.branches()
     assert rows_everywhere(graph) == rows
     assert plan_cleanup(graph, ALL_VERSIONS).orphaned_forks == ()
+
+
+def test_a_fork_from_which_a_live_branch_was_made_is_kept_with_the_reason(demo_graph: DemoGraph, stamp: int) -> None:
+    graph = demo_graph(stamp=stamp, **SMALL, written_branches=1)
+    graph.manifest().branches.delete(ONE)
+    graph.manifest().create_branch(TWO)
+    person = graph.open_head(entry_of(graph, PERSON))
+    person.create_branch(TWO, (ONE, None))
+    plan = plan_cleanup(graph, ALL_VERSIONS)
+    (kept,) = (f for f in plan.kept_forks if f.table_key == PERSON)
+    assert (kept.branch, kept.error) == (ONE, f"Lance branch {TWO!r} forks from it")
+    assert PERSON not in {f.table_key for f in plan.orphaned_forks}
+    cleanup_all(graph, plan)
+    assert forks_of(graph, PERSON) == {ONE, TWO}
 
 
 def test_a_fork_on_a_branch_that_cannot_be_read_is_kept(demo_graph: DemoGraph, stamp: int) -> None:

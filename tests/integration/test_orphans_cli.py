@@ -207,6 +207,18 @@ def test_an_incomplete_inventory_never_halves_a_dropped_dataset(graph: Graph, tm
     assert graph.lance.open(f"{graph.uri}/{path}").to_table().num_rows
 
 
+def test_a_dropped_dataset_that_changed_since_the_inventory_stays(graph: Graph, tmp_path: Path) -> None:
+    path, strays = drop(graph, KNOWS), {f.path for f in plan_orphans(graph).files}
+    age(graph.uri)
+    stored = [s for s in walk(graph.storage) if not s.is_folder]
+    file = tmp_path / "inventory.jsonl"
+    file.write_text("\n".join(json.dumps({"path": s.path, "size": s.size, "last_modified": 0}) for s in stored))
+    os.utime(next(Path(graph.uri, path, "data").iterdir()))
+    plan = plan_orphans(graph, listing=file)
+    assert [(g.path, g.kept) for g in plan.groups] == [(path, "it changed since the inventory was taken")]
+    assert {f.path for f in plan.files} == strays
+
+
 def test_the_body_of_an_approval_is_short_and_only_text(graph: Graph) -> None:
     drop(graph, KNOWS)
     for number in range(40):

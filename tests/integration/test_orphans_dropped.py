@@ -11,16 +11,19 @@ from pathlib import Path
 
 import pytest
 
-from omnigraph_ops.coordination.holds import HeldVersion, Hold, HoldKind, place_hold
-from omnigraph_ops.errors import StorageError
+from omnigraph_ops.coordination.holds import FreezeTerms, HeldVersion, Hold, HoldKind, place_hold
+from omnigraph_ops.errors import GraphFrozen, LeaseHeld, RecoveryPending, StorageError
 from omnigraph_ops.graph import Graph, references
 from omnigraph_ops.graph.layout import manifest_file_name
+from omnigraph_ops.graph.sidecars import sidecar_path
 from omnigraph_ops.lance import versions as lance_files
 from omnigraph_ops.models.orphans import OrphanKind
 from omnigraph_ops.stages.orphans import apply
 from omnigraph_ops.stages.orphans.apply import apply_orphans
 from omnigraph_ops.stages.orphans.plan import plan_orphans
 from tests.conftest import DemoGraph
+from tests.support.beside import Beside
+from tests.support.leases import take_over
 from tests.support.orphans import (
     KNOWS,
     PERSON,
@@ -189,8 +192,10 @@ def test_nothing_dropped_goes_when_any_dataset_is_unreadable(demo_graph: DemoGra
 def test_a_dataset_that_another_one_refers_to_stays(demo_graph: DemoGraph, monkeypatch: pytest.MonkeyPatch) -> None:
     graph = demo_graph(**SMALL)
     path, person = drop(graph, KNOWS), entry_of(graph, PERSON).path
+    data = next(f for f in below(graph, path) if "/data/" in f)
     age(graph.uri)
-    (data, *_) = (p for p in below(graph, path) if "/data/" in p)
+    earlier = plan_orphans(graph)
+    assert data in planned(earlier)
 
     def shared(dataset: lance_files.Dataset) -> Iterator[tuple[str, set[str]]]:
         yield from lance_files.tracked_files(dataset)
@@ -200,7 +205,12 @@ def test_a_dataset_that_another_one_refers_to_stays(demo_graph: DemoGraph, monke
     monkeypatch.setattr(references, "tracked_files", shared)
     plan = plan_orphans(graph)
     assert planned(plan) == {}
-    assert plan.groups[0].kept == f"{data}: a version of another dataset refers to it"
+    reason = f"{data}: a version of another dataset refers to it"
+    assert plan.groups[0].kept == reason
+    report = apply_orphans(graph, earlier)
+    assert report.files_removed == 0, "as a whole or not at all, whichever of its files is needed since the plan"
+    assert {f.path for f in report.spared} == set(planned(earlier))
+    assert {f.reason for f in report.spared if f.path != data} == {reason}
 
 
 def test_a_type_that_comes_back_during_the_run_is_spared(
@@ -223,6 +233,36 @@ def test_a_type_that_comes_back_during_the_run_is_spared(
     report = apply_orphans(graph, plan)
     assert report.files_removed == 1
     assert {f.path for f in report.spared} == below(graph, path)
+
+
+@pytest.mark.parametrize("what", ["a writer arms", "a freeze"])
+def test_a_dropped_dataset_stays_where_somebody_comes_during_the_run(demo_graph: DemoGraph, what: str) -> None:
+    """A recovery may publish it again, and a freeze lists its files: each group is looked at right before it goes."""
+    graph = demo_graph(**SMALL)
+    path, stray = drop(graph, KNOWS), put(graph, f"{entry_of(graph, PERSON).path}/data/stray.lance")
+    age(graph.uri)
+    plan, before = plan_orphans(graph), below(graph, path)
+
+    def act() -> None:
+        if what == "a writer arms":
+            graph.storage.write(sidecar_path("01ARYZ6S410000000000000000"), b"{}")
+        else:
+            freeze = FreezeTerms(tables=(PERSON,))
+            place_hold(graph.storage, (), kind=HoldKind.FREEZE, reason="a copy", ttl_seconds=900, freeze=freeze)
+
+    with pytest.raises(RecoveryPending if what == "a writer arms" else GraphFrozen):
+        apply_orphans(graph.with_run(Beside(act)), plan)
+    assert not graph.storage.exists(stray)
+    assert below(graph, path) == before
+
+
+def test_a_run_that_lost_the_lease_deletes_nothing_more(demo_graph: DemoGraph) -> None:
+    graph = demo_graph(**SMALL)
+    stray = put(graph, f"{entry_of(graph, PERSON).path}/data/stray.lance")
+    plan = plan_orphans(graph)
+    with pytest.raises(LeaseHeld, match="taken over"):
+        apply_orphans(graph.with_run(Beside(lambda: take_over(graph.storage))), plan)
+    assert graph.storage.exists(stray)
 
 
 def test_a_killed_run_leaves_no_half_dataset_and_the_next_one_finishes(

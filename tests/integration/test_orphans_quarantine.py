@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import json
 import os
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from omnigraph_ops.coordination.lease import committer_turn
 from omnigraph_ops.errors import InvalidInput, LeaseHeld, StalePlan, StorageError
+from omnigraph_ops.graph import Graph
 from omnigraph_ops.graph.layout import new_ulid
 from omnigraph_ops.stages.orphans import apply, quarantine
 from omnigraph_ops.stages.orphans.apply import apply_orphans
@@ -18,6 +20,7 @@ from omnigraph_ops.stages.orphans.quarantine import list_quarantines, place_of, 
 from omnigraph_ops.stages.orphans.stage import quarantines_view
 from omnigraph_ops.views.view import plain_text
 from tests.conftest import DemoGraph
+from tests.support.beside import Beside
 from tests.support.leases import is_lease, take_over
 from tests.support.orphans import KNOWS, PERSON, age, assert_nothing_left, below, drop, name_mark, plant, run
 from tests.support.rows import rows_everywhere, tree_of
@@ -246,6 +249,20 @@ def test_a_run_that_lost_the_lease_removes_nothing_of_another(demo_graph: DemoGr
         with pytest.raises(LeaseHeld):
             quarantine.begin(graph, plan, keeper)
     assert begun.exists()
+
+
+@pytest.mark.parametrize("effect", [restore, purge])
+def test_who_lost_the_lease_moves_and_deletes_nothing_of_a_quarantine(
+    demo_graph: DemoGraph, effect: Callable[[Graph, str], object]
+) -> None:
+    graph = demo_graph(**SMALL)
+    left = plant(graph)
+    name = run(graph, quarantine=True)[1].quarantine_id
+    assert name is not None
+    with pytest.raises(LeaseHeld, match="taken over"):
+        effect(graph.with_run(Beside(lambda: take_over(graph.storage))), name)
+    assert all(graph.storage.exists(place_of(name, path)) for path in left)
+    assert not any(graph.storage.exists(path) for path in left)
 
 
 def test_manifests_come_back_last(demo_graph: DemoGraph, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -23,6 +23,8 @@ from omnigraph_ops.stages.recovery.check import check
 from omnigraph_ops.stages.recovery.recover import recover
 from omnigraph_ops.storage.store import Storage
 from tests.crash.harness_state import QUICK, check_lineage
+from tests.support.beside import Beside
+from tests.support.leases import take_over
 from tests.support.rows import rows_everywhere
 from tests.support.sidecars import TABLE, arm, audit_rows, commit_rows, move
 from tests.support.writers import entry_of
@@ -120,6 +122,17 @@ def test_a_sidecar_replaced_before_the_lease_is_judged_as_it_is_now(
     assert report.status is CheckStatus.NEEDS_PERSON
     assert graph.storage.exists(path)
     assert entry_of(graph, TABLE) == pinned
+    assert audit_rows(graph) == []
+
+
+def test_a_recovery_that_lost_the_lease_before_its_effect_has_none(graph: Graph) -> None:
+    operation_id = arm(graph)
+    move(graph)
+    pinned = entry_of(graph, TABLE)
+    (outcome,) = recover(graph.with_run(Beside(lambda: take_over(graph.storage)))).outcomes
+    assert "was taken over by another run" in outcome.detail
+    assert entry_of(graph, TABLE) == pinned
+    assert graph.storage.exists(sidecar_path(operation_id))
     assert audit_rows(graph) == []
 
 

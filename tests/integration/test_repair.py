@@ -8,13 +8,15 @@ from dataclasses import replace
 import lance
 import pytest
 
-from omnigraph_ops.errors import RecoveryPending, StalePlan, UnknownTable
+from omnigraph_ops.errors import LeaseHeld, RecoveryPending, StalePlan, UnknownTable
 from omnigraph_ops.graph import Graph
 from omnigraph_ops.graph.sidecars import sidecar_path
 from omnigraph_ops.models.repair import Classification, EvidenceTier, RepairAction, RepairPreview, RepairRow
 from omnigraph_ops.stages.repair.run import apply_repair, preview_repair
 from tests.conftest import DemoGraph
+from tests.support.beside import Beside
 from tests.support.converged import assert_no_leftovers, assert_pins_are_heads
+from tests.support.leases import take_over
 from tests.support.rows import rows_of, tree_of
 from tests.support.writers import copies, delete_first, drift, entry_of
 
@@ -139,6 +141,14 @@ def test_a_preview_that_is_no_longer_true_is_refused(demo_graph: DemoGraph, stam
         apply_repair(graph, preview, force=True)
     assert entry_of(graph, DRIFTED) == entry
     assert_no_leftovers(graph)
+
+
+def test_a_repair_that_lost_the_lease_publishes_nothing(demo_graph: DemoGraph, stamp: int) -> None:
+    graph = demo_graph(stamp=stamp, **SMALL, drift_tables=(DRIFTED,))
+    preview, entry = preview_repair(graph), entry_of(graph, DRIFTED)
+    with pytest.raises(LeaseHeld, match="taken over"):
+        apply_repair(graph.with_run(Beside(lambda: take_over(graph.storage))), preview)
+    assert entry_of(graph, DRIFTED) == entry
 
 
 def test_an_altered_preview_is_refused(demo_graph: DemoGraph) -> None:

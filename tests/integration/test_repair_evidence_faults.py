@@ -6,8 +6,9 @@ import lance
 import pyarrow as pa
 import pytest
 
-from omnigraph_ops.errors import StalePlan
+from omnigraph_ops.errors import StalePlan, StorageError
 from omnigraph_ops.models.repair import Classification, EvidenceTier, ShownRow
+from omnigraph_ops.stages.repair.compare import Here
 from omnigraph_ops.stages.repair.run import apply_repair, preview_repair
 from tests.conftest import DemoGraph
 from tests.support.evidence import counts, evidence, remove_data, repair_text_of
@@ -41,6 +42,18 @@ def test_a_missing_data_file_leaves_the_preview_whole(demo_graph: DemoGraph, sta
     assert found.problem is not None
     assert (found.content_equal, counts(found)[:2]) == (None, (0, 0))
     assert "could not be read" in repair_text_of(graph)
+
+
+def test_rows_that_cannot_be_compared_leave_the_preview_whole(
+    demo_graph: DemoGraph, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def failing(*_: object) -> None:
+        raise StorageError("503 Slow Down")
+
+    monkeypatch.setattr(Here, "rows", staticmethod(failing))
+    found = evidence(demo_graph(**SMALL, drift_tables=(PERSON,)))
+    assert (found.content_equal, found.rows_removed) == (None, None)
+    assert "503 Slow Down" in (found.problem or "")
 
 
 def test_a_pin_that_cannot_be_read_is_said(demo_graph: DemoGraph) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import shutil
-from collections.abc import Callable
 from pathlib import Path
 
 import lance
@@ -23,6 +22,7 @@ from omnigraph_ops.stages.cleanup.plan import plan_cleanup
 from omnigraph_ops.stages.optimize.run import optimize_table
 from omnigraph_ops.stages.repair.run import apply_repair, preview_repair
 from tests.conftest import DemoGraph
+from tests.support.beside import Beside
 from tests.support.plain import opened, versions
 from tests.support.rows import rows_of
 from tests.support.writers import drift
@@ -48,21 +48,11 @@ def ids(root: Path) -> list[int]:
     return sorted(lance.dataset(str(root / NAME)).to_table().column("id").to_pylist())
 
 
-class ReplacesFirst(Run):
-    """Somebody replaces the table right before the first effect of a unit."""
-
-    def __init__(self, replace: Callable[[], None]) -> None:
-        self._replace = replace
-
-    def begins(self, unit: Unit) -> None:
-        self._replace()
-
-
 @pytest.mark.parametrize("loads", [3, 6, 9])
 def test_a_cleanup_removes_no_version_of_a_table_that_was_made_anew(tmp_path: Path, loads: int) -> None:
     root = made(tmp_path, 0)
     plan = plan_cleanup(opened(root), POLICY)
-    run = ReplacesFirst(lambda: made_anew(root, 1000, loads))
+    run = Beside(lambda: made_anew(root, 1000, loads))
     (stats,) = cleanup_all(opened(root).with_run(run), plan).tables
     assert "was replaced since it was looked at; nothing was deleted" in (stats.error or "")
     assert (stats.old_versions_removed, stats.versions) == (0, ())

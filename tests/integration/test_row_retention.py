@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import shutil
-from collections.abc import Callable
+from argparse import Namespace
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
@@ -14,21 +16,29 @@ import pyarrow as pa
 import pytest
 
 from omnigraph_ops.config.settings import SparkEntry, SparkStage
+from omnigraph_ops.coordination.lease import LeasePlace, committer_lease
+from omnigraph_ops.coordination.state import EXPIRE_ROWS_LEASE_PATH
 from omnigraph_ops.errors import (
+    GraphFrozen,
     InvalidInput,
+    LeaseHeld,
     NotAGraph,
     StalePlan,
     StorageError,
     UnknownTable,
 )
+from omnigraph_ops.lance.gateway import Dataset, LanceGateway
 from omnigraph_ops.lance.rows import clock_of, delete_in_fragment, fragment_ids
 from omnigraph_ops.models.cleanup import EpochUnit, RowBounds, RowPolicy, RowRetentionPlan
 from omnigraph_ops.progress import SILENT, Stopped
+from omnigraph_ops.spark.expire_job import delete_on_worker
 from omnigraph_ops.stages.expire_rows import apply
-from omnigraph_ops.stages.expire_rows.apply import expire_rows
+from omnigraph_ops.stages.expire_rows.apply import DeletesDone, expire_rows, note_path
 from omnigraph_ops.stages.expire_rows.plan import plan_row_retention
 from omnigraph_ops.stages.expire_rows.stage import ExpireRows
+from omnigraph_ops.stages.freeze.take import freeze_graph
 from tests.support.events import ITEMS, ids, items, stamps, timed, updated_and_folded
+from tests.support.leases import take_over
 from tests.support.plain import opened
 from tests.support.stopped import LeavesPauses
 from tests.support.texts import text_release
@@ -99,6 +109,41 @@ class TestPlain:
         assert (stats.rows_removed, asked) == (removed, jobs)
         assert stats.error == ("no Spark here" if jobs else None)
         assert len(ids(root)) == 6 - removed
+
+    @pytest.mark.parametrize(
+        ("lost", "words"),
+        [
+            (None, None),
+            ("note", "does not have all that the tasks noted there; nothing was deleted"),
+            ("file", "which a task wrote, is not there; nothing was deleted"),
+        ],
+    )
+    def test_what_submitted_tasks_wrote_is_committed_as_a_whole_or_not_at_all(
+        self, tmp_path: Path, lost: str | None, words: str | None
+    ) -> None:
+        """The tasks run here, one of them twice; then something of what they wrote is lost."""
+        root = items(tmp_path, [1, 60, 2, 61, 3, 62], rows_per_file=2)
+        graph = opened(root, spark_stages=(SparkEntry(stage=SparkStage.EXPIRE_ROWS, at_least=0),))
+        plan = plan_row_retention(graph, [BY_TIME])
+
+        def submit(_job: str, words: Sequence[str], *_: object) -> DeletesDone:
+            options = dict(zip((word.removeprefix("--") for word in words[::2]), words[1::2], strict=True))
+            arguments = Namespace(**options | {"version": int(options["version"])})
+            dataset = lance.dataset(arguments.dataset)
+            delete_on_worker(arguments, fragment_ids(dataset))  # of an attempt that was lost
+            done = DeletesDone(tasks=tuple(delete_on_worker(arguments, [n]) for n in fragment_ids(dataset)))
+            if lost is not None:
+                note = Path(root, note_path(arguments.notes, done.tasks[-1].attempt, fragment_ids(dataset)[-1]))
+                file = root / "items.lance" / json.loads(note.read_text())["file"]
+                (note if lost == "note" else file).unlink()
+            return done
+
+        (stats,) = ExpireRows().apply_on_spark(graph, plan, SILENT, submit).tables
+        assert (words or "") in (stats.error or "")
+        assert (stats.error is None) is (words is None)
+        assert ids(root) == ([0, 2, 4] if lost is None else [0, 1, 2, 3, 4, 5])
+        left = list((root / "items.lance").glob("_deletions/*"))
+        assert len(left) == {None: 3, "note": 1, "file": 0}[lost], "what counts for nothing is removed by its note"
 
     @pytest.mark.slow
     @pytest.mark.parametrize(
@@ -328,3 +373,42 @@ class TestPlain:
         version = lance.dataset(str(root / "items.lance")).version
         assert expire_rows(opened(root), plan, engine=None).rows_removed == 0
         assert lance.dataset(str(root / "items.lance")).version == version
+
+    def test_two_runs_of_row_retention_do_not_work_side_by_side(self, tmp_path: Path) -> None:
+        root = items(tmp_path, [1, 2, 60])
+        graph = opened(root)
+        plan = plan_row_retention(graph, [BY_TIME])
+        place = LeasePlace(path=EXPIRE_ROWS_LEASE_PATH, name="the row retention lease")
+        with (
+            committer_lease(graph.storage, purpose="another run", ttl_seconds=60, wait_seconds=0, place=place),
+            pytest.raises(LeaseHeld, match="holds the row retention lease"),
+        ):
+            expire_rows(opened(root), plan, engine=None)
+        assert ids(root) == [0, 1, 2]
+
+    def test_who_lost_the_lease_since_the_count_deletes_nothing(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        root = items(tmp_path, [1, 2, 60])
+        graph = opened(root)
+        plan, looked = plan_row_retention(graph, [BY_TIME]), LanceGateway.refuse_another
+
+        def taken_over_meanwhile(gateway: LanceGateway, dataset: Dataset) -> None:
+            looked(gateway, dataset)
+            take_over(graph.storage)
+
+        monkeypatch.setattr(LanceGateway, "refuse_another", taken_over_meanwhile)
+        (stats,) = expire_rows(graph, plan, engine=None).tables
+        assert "was taken over by another run" in (stats.error or "")
+        assert ids(root) == [0, 1, 2]
+
+    def test_an_age_from_before_1970_is_refused(self, tmp_path: Path) -> None:
+        root = items(tmp_path, [1, 2, 60])
+        with pytest.raises(InvalidInput, match="the cut is before 1970; nothing was deleted"):
+            plan_row_retention(opened(root), [replace(BY_TIME, older_than_secs=100 * 365 * DAY)])
+
+    def test_of_a_frozen_dataset_nothing_is_planned(self, tmp_path: Path) -> None:
+        root = items(tmp_path, [1, 2, 60])
+        freeze_graph(opened(root))
+        with pytest.raises(GraphFrozen):
+            plan_row_retention(opened(root), [BY_TIME])

@@ -9,6 +9,7 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from typing import Any
 
 import lance
 import pyarrow as pa
@@ -17,6 +18,7 @@ import pytest
 from omnigraph_ops.config.settings import Settings
 from omnigraph_ops.coordination import window
 from omnigraph_ops.coordination.rewrites import abandon
+from omnigraph_ops.errors import StorageError
 from omnigraph_ops.graph import open_graph
 from omnigraph_ops.graph.sidecars import write_sidecar
 from omnigraph_ops.lance.gateway import LanceFailure
@@ -37,6 +39,7 @@ SIDECAR = "01ARYZ6S410000000000000000"
 _RUN = """
 import sys
 from omnigraph_ops.coordination import window
+from omnigraph_ops.errors import StorageError
 from omnigraph_ops.graph import open_graph
 from omnigraph_ops.stages.optimize import table_run
 from omnigraph_ops.stages.optimize.run import optimize_table
@@ -107,6 +110,30 @@ def test_on_plain_lance_too(tmp_path: Path) -> None:
     with stopped(uri, entry.table_key, "rewrite"):
         abandon(plain, entry.path, lambda _text: None)
     assert sorted(lance.dataset(uri).to_table()["n"].to_pylist()) == [0, 1, 2, 3]
+
+
+def test_a_rewrite_of_a_plain_dataset_that_lost_a_file_is_not_committed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Lance does not look whether the files of a commit are there, and nobody recovers a plain dataset."""
+    place, real, lost = tmp_path / "items.lance", table_run.run_plain_unit, list[Path]()
+    for number in range(4):
+        lance.write_dataset(pa.table({"n": [number]}), str(place), mode="append" if number else "create")
+    there = set(place.glob("data/*"))
+
+    def losing(*arguments: Any, unit: str, **named: Any) -> Any:
+        for file in set(place.glob("data/*")) - there if unit == "rewrite" else ():
+            file.unlink()
+            lost.append(file)
+        return real(*arguments, unit=unit, **named)
+
+    monkeypatch.setattr(table_run, "run_plain_unit", losing)
+    graph = open_graph(str(place), Settings(small_table_bytes=0))
+    with pytest.raises(StorageError, match="is not there as it was written; nothing was committed"):
+        optimize_table(graph, "table:items")
+    assert lost
+    dataset = lance.dataset(str(place))
+    assert (dataset.version, dataset.to_table()["n"].to_pylist()) == (4, [0, 1, 2, 3])
 
 
 @pytest.fixture

@@ -11,7 +11,7 @@ from functools import partial
 
 from omnigraph_ops.coordination import sealed
 from omnigraph_ops.coordination.environment import refuse_wrong_clock
-from omnigraph_ops.coordination.freezes import refuse_any_freeze, sweep_ended
+from omnigraph_ops.coordination.freezes import sweep_ended
 from omnigraph_ops.coordination.graph_view import look
 from omnigraph_ops.coordination.guards import refuse_lasting
 from omnigraph_ops.coordination.lease import LeaseKeeper, committer_turn
@@ -177,7 +177,6 @@ class _Run:
     def _look_again(self, path: str) -> None:
         """Right before a group goes: a dropped dataset or a branch may have come back under its old path. Reads."""
         refuse_lasting(self.graph)
-        refuse_any_freeze(self.graph)
         known = self.look.judge.references.datasets.get(self.look.judge.dataset_of(path) or "")
         moved = known is not None and self.graph.stored_branches(known.path) != known.branch_names
         if moved or look(self.graph) != self.look.view:

@@ -1,0 +1,22 @@
+"""Somebody else who does something between the last look of a stage and its effect."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from omnigraph_ops.models.runs import Unit
+from omnigraph_ops.progress import Run
+
+
+class Beside(Run):
+    """Acts once, right before the first unit of a run, or the first one of a table."""
+
+    def __init__(self, act: Callable[[], object], table_key: str | None = None) -> None:
+        self._act: Callable[[], object] | None = act
+        self._table_key = table_key
+
+    def begins(self, unit: Unit) -> None:
+        """Act, if this is the unit. As `act`."""
+        if self._act is not None and self._table_key in {None, unit.table_key}:
+            act, self._act = self._act, None
+            act()
