@@ -11,7 +11,8 @@ import pytest
 
 from omnigraph_ops.config.settings import Settings
 from omnigraph_ops.coordination.fence import INTERNAL_COMPACTION, fenced
-from omnigraph_ops.coordination.holds import FreezeTerms, HeldVersion, HoldKind, look, place_hold
+from omnigraph_ops.coordination.graph_view import look
+from omnigraph_ops.coordination.holds import FreezeTerms, HeldVersion, HoldKind, place_hold
 from omnigraph_ops.coordination.lease import working_holder
 from omnigraph_ops.errors import StalePlan
 from omnigraph_ops.graph import Graph
