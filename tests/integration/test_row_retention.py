@@ -22,7 +22,7 @@ from omnigraph_ops.errors import (
     UnknownTable,
 )
 from omnigraph_ops.lance.rows import clock_of, delete_in_fragment, fragment_ids
-from omnigraph_ops.models.cleanup import EpochUnit, RowBounds, RowPolicy, RowRetentionPlan
+from omnigraph_ops.models.rows import EpochUnit, RowBounds, RowPolicy, RowRetentionPlan
 from omnigraph_ops.progress import SILENT, Stopped
 from omnigraph_ops.stages.expire_rows import apply
 from omnigraph_ops.stages.expire_rows.apply import expire_rows

@@ -33,7 +33,8 @@ from omnigraph_ops.lance.tables import (
     fragment_facts,
     plan_tasks,
 )
-from omnigraph_ops.models.optimize import Executor, TablePlan, UnitWindow
+from omnigraph_ops.models.history import UnitWindow
+from omnigraph_ops.models.optimize import Executor, TablePlan
 from omnigraph_ops.progress import Progress, Stopped
 from omnigraph_ops.stages.optimize.index_work import IndexWriter, fold, prepare_indexes
 from omnigraph_ops.stages.optimize.plan import OptimizePolicy

@@ -7,9 +7,10 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 from omnigraph_ops import serde
 from omnigraph_ops.coordination.freezes import frozen_text
@@ -21,16 +22,13 @@ from omnigraph_ops.models.cleanup import (
     CleanupPlan,
     CleanupReport,
     CleanupStats,
-    EdgeRows,
     OrphanedFork,
     PlannedFile,
     RetentionPolicy,
-    RowRetentionReport,
     TableCleanupPlan,
-    TableRowStats,
 )
 from omnigraph_ops.models.health import CheckStatus, RecoverReport, RecoveryOutcome
-from omnigraph_ops.models.history import Answer, Measured, RunDecision, RunRecord, Work
+from omnigraph_ops.models.history import Answer, Measured, RunDecision, RunRecord, UnitWindow, Work
 from omnigraph_ops.models.optimize import (
     Executor,
     OptimizeDecision,
@@ -39,19 +37,29 @@ from omnigraph_ops.models.optimize import (
     SkipReason,
     TablePlan,
     TableStats,
-    UnitWindow,
 )
 from omnigraph_ops.models.orphans import OrphansReport, QuarantineReport, SparedFile
+from omnigraph_ops.models.outcomes import Outcome, StageReport, TableOutcome, by_table
 from omnigraph_ops.models.repair import Classification, RepairAction, RepairPreview, RepairReport, RepairRow
-from omnigraph_ops.models.runs import FilesDone, Outcome, TableOutcome, TaskAttempt, Unit
+from omnigraph_ops.models.rows import EdgeRows, RowRetentionReport, TableRowStats
+from omnigraph_ops.models.runs import TaskAttempt, Unit
 from omnigraph_ops.outcomes import audit_log
-from omnigraph_ops.outcomes.record import record_of
-from omnigraph_ops.outcomes.results import Interruption, RunResults, Snapshot, StageFailure
-from omnigraph_ops.outcomes.run_results import audit_end, wants_audit, with_units, with_value
+from omnigraph_ops.outcomes.record import audit_end, record_of, wants_audit
+from omnigraph_ops.outcomes.results import (
+    STAGES,
+    Interruption,
+    Recorded,
+    RunResults,
+    Snapshot,
+    StageFailure,
+    with_units,
+)
+from omnigraph_ops.outcomes.run_journal import moved
 from omnigraph_ops.outcomes.runs import RecordedRun, settle
 from omnigraph_ops.outcomes.task_journals import close, leave, read_tasks, settle_runs
+from omnigraph_ops.stages import registry  # noqa: F401 - the stages tell of their units
 from tests.conftest import DemoGraph
-from tests.support.history import header
+from tests.support.history import header, noted
 from tests.support.leases import bury_runs
 
 GOLDEN = Path(__file__).with_name("recorded_runs.json")
@@ -230,74 +238,109 @@ def unit_cases(graph: Graph) -> dict[str, tuple[tuple[Unit, object], ...]]:
     fork = {"table_key": PERSON, "table_path": person.path, "branch": "b", "files": FORK.files}
     return {
         "optimize": (
-            (optimize(1, person), part("optimize", STATS)),
+            (optimize(1, person), part(STATS)),
             (optimize(2, knows), None),
-            (of("optimize", 3, table_key=GONE, digest=""), part("optimize", TableStats(table_key=GONE))),
+            (of("optimize", 3, table_key=GONE, digest=""), part(TableStats(table_key=GONE))),
         ),
         "cleanup": (
-            (cleanup(1, person, 900, 901), part("cleanup", CLEANED)),
-            (fork_unit(**fork), part("cleanup", replace(FORK, table_path=person.path))),
-            (cleanup(3, knows, 900), part("cleanup", CleanupStats(table_key=KNOWS, error="denied"))),
+            (cleanup(1, person, 900, 901), part(CLEANED)),
+            (of("cleanup", 2, name="fork b", **fork), part(replace(FORK, table_path=person.path))),
+            (cleanup(3, knows, 900), part(CleanupStats(table_key=KNOWS, error="denied"))),
         ),
         "orphans": (
-            (orphans(1, file("gone/1"), file("gone/2", 9)), files_done("orphans", DIGEST, "", 2, 16)),
-            (orphans(2, file("gone/3"), file("lost/there")), files_done("orphans", DIGEST, "", 1, 7)),
+            (orphans(1, file("gone/1"), file("gone/2", 9)), removed("", 2, 16)),
+            (orphans(2, file("gone/3"), file("lost/there")), removed("", 1, 7)),
         ),
-        "orphans, moved": ((orphans(1, file("gone/1"), quarantine_id="q"), files_done("orphans", DIGEST, "q", 1, 7)),),
+        "orphans, moved": ((orphans(1, file("gone/1"), quarantine_id="q"), removed("q", 1, 7)),),
         "quarantine": (
             (
                 of("quarantine", 1, name="purged files a and on", files=(file("gone/1"),), quarantine_id="q"),
-                files_done("quarantine", DIGEST, "q", 1, 7),
+                quarantine("purged", files=1, bytes=7),
             ),
         ),
         "quarantine, restored": (
             (
                 of("quarantine", 1, name="restored files a and on", files=(file("gone/1"),), quarantine_id="q"),
-                files_done("quarantine", DIGEST, "q", 1, 7),
+                quarantine("restored", files=1, bytes=7),
             ),
         ),
-        "repair": ((of("repair", 1, report=healed), part("repair", replace(healed, manifest_version=12))),),
+        "repair": ((of("repair", 1, report=healed), part(replace(healed, manifest_version=12))),),
         "recover": (
-            (of("recover", 1, digest="", table_key=PERSON, version=person.version - 1), part("recover", RECOVERED)),
+            (of("recover", 1, digest="", table_key=PERSON, version=person.version - 1), part(RECOVERED)),
             (
                 of("recover", 2, digest="", table_key=KNOWS, version=knows.version, sidecar="no.json"),
-                part("recover", replace(RECOVERED, table_key=KNOWS, action="rolled_back")),
+                part(replace(RECOVERED, table_key=KNOWS, action="rolled_back")),
             ),
         ),
-        "expire-rows": ((of("expire-rows", 1, table_key=GONE), part("expire-rows", EXPIRED)),),
-        "backup": ((of("backup", 1, digest="", backup="/nowhere/01ARZ3NDEKTSV4RRFFQ69G5FAV"), part("backup", LEFT)),),
+        "expire-rows": ((of("expire-rows", 1, table_key=GONE), part(EXPIRED)),),
+        "backup": ((of("backup", 1, digest="", backup="/nowhere/01ARZ3NDEKTSV4RRFFQ69G5FAV"), part(LEFT)),),
         "toy": (
-            (of("toy", 1, told_by="version", table_key=PERSON, version=person.version - 1), TOY.tables[0]),
-            (of("toy", 2, told_by="files", files=(file("gone/1"),)), TableOutcome(table_key="", changed=True)),
-            (of("toy", 3, told_by="version", table_key=KNOWS, version=9), TableOutcome(table_key=KNOWS, error="bad")),
+            (of("toy", 1, table_key=PERSON, version=person.version - 1), toys(TOY.tables[0])),
+            (of("toy", 2, files=(file("gone/1"),)), toys(TableOutcome(table_key="", changed=True))),
+            (of("toy", 3, table_key=KNOWS, version=9), toys(TableOutcome(table_key=KNOWS, error="bad"))),
         ),
     }
 
 
-def part(_stage: str, value: object) -> Any:
-    """What a unit of a stage ends with. Pure."""
+def toys(done: TableOutcome) -> ToysMended:
+    return ToysMended(units=(done,))
+
+
+def part(value: Any) -> StageReport:
+    """What a unit ends with. Pure."""
+    match value:
+        case TableStats():
+            return OptimizeReport.of("/g", (value,))
+        case CleanupStats():
+            return CleanupReport.of("/g", RetentionPolicy(), (value,))
+        case OrphanedFork():
+            return CleanupReport.of("/g", RetentionPolicy(), forks=(value,))
+        case TableRowStats():
+            return RowRetentionReport(uri="/g", branch=None, digest=DIGEST, tables=(value,))
+        case RecoveryOutcome():
+            return RecoverReport.of_unit("/g", value)
+    assert isinstance(value, StageReport)
     return value
 
 
-def files_done(_stage: str, _digest: str, _quarantine_id: str, files: int, size: int) -> Any:
-    """What a unit that removes files ends with. Pure."""
-    return FilesDone(files=files, bytes=size)
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ToysMended(StageReport):
+    """The report of a stage that only this test knows: what each unit did."""
+
+    stage = "toy"
+    units: tuple[TableOutcome, ...]
+
+    def outcome(self, plan: object = None) -> Outcome:
+        changed, failed = sum(unit.changed for unit in self.units), sum(unit.error is not None for unit in self.units)
+        return Outcome(
+            stage=self.stage,
+            detail=f"{changed} of {len(self.units)} units changed something, {failed} failed",
+            applied=not failed,
+            changed=changed > 0,
+            work=Work.of(unit.work for unit in self.units if not unit.table_key),
+            tables=by_table((unit for unit in self.units if unit.table_key), TableOutcome.then),
+        )
+
+    def then(self, later: ToysMended) -> ToysMended:
+        return replace(self, units=(*self.units, *later.units))
 
 
-def fork_unit(**fields: Any) -> Unit:
-    return Unit(name="fork b", stage="forks", digest=DIGEST, **fields)
+class Toys(Recorded[ToysMended]):
+    """That stage: a unit changed its table if that is published anew, or the files that are gone."""
+
+    name = "toy"
+    report_type = ToysMended
+
+    def told(self, graph: Graph, unit: Unit) -> ToysMended:
+        entry, (files, size) = graph.published(unit.table_key), moved(graph, unit)
+        is_newer = entry is not None and unit.version is not None and entry.version > unit.version
+        work = Work(files_removed=files, bytes_reclaimed=size)
+        return ToysMended(units=(TableOutcome(table_key=unit.table_key, work=work, changed=is_newer or files > 0),))
 
 
-def optimized_row(stats: TableStats) -> Any:
-    """What the task of a table notes. Pure."""
-    return stats
-
-
-def noted(*values: object) -> RunResults:
-    results = RunResults()
-    for value in values:
-        results = with_value(results, value)
-    return results
+def removed(quarantine_id: str, files: int, size: int) -> OrphansReport:
+    where = quarantine_id or None
+    return OrphansReport(uri="/g", digest=DIGEST, quarantine_id=where, files_removed=files, bytes_removed=size)
 
 
 def told(record: RunRecord) -> Any:
@@ -357,7 +400,7 @@ def finished(graph: Graph, units: Sequence[tuple[Unit, object]], *values: object
         run.ended(run.records[-1].unit, came)
     for value in values:
         run.notes(value)
-    return both(with_units(run.results, graph.uri, run.records))
+    return both(with_units(run.results, run.records))
 
 
 Attempt = tuple[str, Sequence[tuple[Unit, object]], Sequence[object]]
@@ -380,7 +423,7 @@ def attempts(graph: Graph, run_id: str, *each: Attempt) -> dict[str, Any]:
         else:
             bury_runs(graph.storage, TASKS_DIR)
             close(graph, run_id, is_over=lambda _task: True)
-    all_of = both(read_tasks(graph.storage, run_id).results(graph.uri))
+    all_of = both(read_tasks(graph.storage, run_id).results())
     (record,) = settle_runs(graph, is_over=lambda found: found.header.run_id == run_id)
     return {**all_of, "without its report": told(record), "last entry": last_entry(graph)}
 
@@ -391,7 +434,7 @@ def dag_runs(graph: Graph) -> dict[str, Any]:
     failure = StageFailure(message="no space", table_key=PERSON, stage="optimize_table")
     (first, _), (second, _), _ = of["optimize"]
     gone = TableStats(table_key="node:Idle", skipped=SkipReason.AUTO_OFF)
-    cleaned = CleanupReport.of("/g", RetentionPolicy(keep_versions=2), (CLEANED, replace(CLEANED, table_key=GONE)), ())
+    cleaned = CleanupReport.of("/g", RetentionPolicy(keep_versions=2), (replace(CLEANED, table_key=GONE),), ())
     again = replace(CLEANED, old_versions_removed=0, versions=(), already_gone=3, error="the lease is held")
     rows = RowRetentionReport(uri="/g", branch=None, digest=DIGEST, tables=(EXPIRED, replace(EXPIRED, table_key=GONE)))
     plan = OptimizePlan(uri="/g", stamp=6, graph_version=4, tables=(table_plan(PERSON, rows=9, fragments=3),))
@@ -400,12 +443,12 @@ def dag_runs(graph: Graph) -> dict[str, Any]:
             graph,
             "dag/optimize",
             ("plan_optimize", (), (plan,)),
-            ("optimize_table", ((first, part("optimize", STATS)),), ()),
-            ("optimize_table", ((first, part("optimize", more)), (second, None)), ()),
+            ("optimize_table", ((first, part(STATS)),), ()),
+            ("optimize_table", ((first, part(more)), (second, None)), ()),
             (
                 "optimize_table",
-                ((first, part("optimize", replace(more, committed=False))), (second, part("optimize", more))),
-                (optimized_row(gone), failure),
+                ((first, part(replace(more, committed=False))), (second, part(more))),
+                (part(gone), failure),
             ),
         ),
         "a table of two units in one attempt": attempts(
@@ -414,8 +457,8 @@ def dag_runs(graph: Graph) -> dict[str, Any]:
             (
                 "optimize_table",
                 (
-                    (first, part("optimize", STATS)),
-                    (replace(first, name="again"), part("optimize", more)),
+                    (first, part(STATS)),
+                    (replace(first, name="again"), part(more)),
                 ),
                 (failure,),
             ),
@@ -424,7 +467,7 @@ def dag_runs(graph: Graph) -> dict[str, Any]:
             graph,
             "dag/cleanup",
             ("cleanup_table", of["cleanup"][:2], ()),
-            ("cleanup_table", ((of["cleanup"][0][0], part("cleanup", again)), of["cleanup"][2]), (cleaned,)),
+            ("cleanup_table", ((of["cleanup"][0][0], part(again)), of["cleanup"][2]), (cleaned,)),
         ),
         "orphans, killed and done again": attempts(
             graph,
@@ -543,7 +586,7 @@ def planned_runs() -> dict[str, Any]:
         "preview alone": lambda: noted(preview),
         "cleanup plan alone": lambda: noted(cleanup),
         "a frozen plan": lambda: noted(frozen),
-        "all plans, all done": lambda: reduce_notes(some, plan, preview, cleanup),
+        "all plans, all done": lambda: noted(plan, preview, cleanup, reports=some.reports),
         "all done": lambda: some,
         "all done, known before and after": lambda: replace(some, before=before, after=after),
         "planned, known after": lambda: replace(noted(plan, *of["optimize"]), after=after),
@@ -554,7 +597,7 @@ def planned_runs() -> dict[str, Any]:
             noted(plan, StageFailure(message="boo", table_key=PERSON), StageFailure(message="plan_cleanup: failed")),
             attention=("look",),
         ),
-        "a freeze kept it from being planned": lambda: replace(noted(), frozen=True),
+        "a freeze kept it from being planned": lambda: noted(frozen=True),
     }
     return {
         f"{name}, {answer}": both(replace(make(), decisions=decisions))
@@ -562,12 +605,6 @@ def planned_runs() -> dict[str, Any]:
         for answer, decisions in answers.items()
         if name in {"all plans"} or answer == "cleanup rejected"
     }
-
-
-def reduce_notes(results: RunResults, *values: object) -> RunResults:
-    for value in values:
-        results = with_value(results, value)
-    return results
 
 
 def everything(graph: Graph) -> dict[str, Any]:
@@ -595,6 +632,11 @@ def everything(graph: Graph) -> dict[str, Any]:
 
 
 def text(graph: Graph) -> str:
+    with mock.patch.dict(STAGES, toy=Toys()):
+        return _text(graph)
+
+
+def _text(graph: Graph) -> str:
     """All that is said, a line for each run."""
     runs = {f"{kind}: {name}": said for kind, each in everything(graph).items() for name, said in each.items()}
     lines = (f"{json.dumps(name)}: {json.dumps(said, ensure_ascii=False)}" for name, said in runs.items())
