@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Generic, TypeVar
 from pydantic import BeforeValidator
 
 from omnigraph_ops import serde
+from omnigraph_ops.errors import InvalidInput
 from omnigraph_ops.models.history import Measured, RunDecision, RunRecord
 from omnigraph_ops.models.outcomes import Outcome, StagePlan, StageReport
 from omnigraph_ops.models.runs import Unit
@@ -115,9 +116,8 @@ STAGES: dict[str, Recorded[Any]] = {}
 
 
 def _reports(raw: Mapping[str, Any]) -> dict[str, Any]:
-    """Reports by their stage, as a file has them. Raises `InvalidInput`."""
-    types = {name: stage.report_type | Outcome for name, stage in STAGES.items()}
-    return {name: _typed(types.get(name, Outcome), value) for name, value in raw.items()}
+    """Reports by their stage, as a file has them; those of other releases stay as they are. Raises `InvalidInput`."""
+    return {name: _typed(STAGES[name].report_type | Outcome, of) if name in STAGES else of for name, of in raw.items()}
 
 
 def _plans(raw: Mapping[str, Any]) -> dict[str, Any]:
@@ -127,6 +127,12 @@ def _plans(raw: Mapping[str, Any]) -> dict[str, Any]:
 
 def _typed(cls: Any, value: Any) -> Any:
     return serde.from_json(cls, value) if isinstance(value, dict) else value
+
+
+def refuse_unknown(stages: Collection[str]) -> None:
+    """Raise `InvalidInput` where a stage is of another release. Pure."""
+    if unknown := ", ".join(repr(stage) for stage in sorted(stages) if stage not in STAGES):
+        raise InvalidInput(f"this release does not know the stage {unknown}")
 
 
 Reports = Annotated[Mapping[str, Any], BeforeValidator(_reports)]

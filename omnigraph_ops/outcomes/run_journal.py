@@ -18,13 +18,13 @@ from typing import cast
 
 from omnigraph_ops.coordination.environment import is_running, start_of, this_machine
 from omnigraph_ops.coordination.state import RUNS_DIR, TASKS_DIR, Records, refuse
-from omnigraph_ops.errors import InvalidInput, OpsError, first_line
+from omnigraph_ops.errors import OpsError, first_line
 from omnigraph_ops.graph.graph import Graph
 from omnigraph_ops.graph.layout import is_ulid, new_ulid, now_us
 from omnigraph_ops.models.history import RunHeader, RunRecord
 from omnigraph_ops.models.outcomes import StageReport
 from omnigraph_ops.models.runs import RunIntent, TaskAttempt, Unit
-from omnigraph_ops.outcomes.results import STAGES, UnitRecord
+from omnigraph_ops.outcomes.results import STAGES, UnitRecord, refuse_unknown
 from omnigraph_ops.storage.inventory import files_in, folders_in, look_again, remove_files
 from omnigraph_ops.storage.store import Storage
 
@@ -163,8 +163,7 @@ def what_came_of(graph: Graph, unit: Unit) -> StageReport | None:
         InvalidInput: this release does not know its stage.
         OpsError: the graph cannot be read.
     """
-    if unit.stage not in STAGES:
-        raise InvalidInput(f"this release does not know the stage {unit.stage!r}")
+    refuse_unknown([unit.stage])
     return cast("StageReport | None", STAGES[unit.stage].told(graph, unit))
 
 

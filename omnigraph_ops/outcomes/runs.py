@@ -11,7 +11,7 @@ from dataclasses import replace
 from omnigraph_ops.coordination.environment import start_of, this_machine
 from omnigraph_ops.coordination.lease import LeaseKeeper, LeasePlace, committer_lease
 from omnigraph_ops.coordination.state import RUNS_DIR
-from omnigraph_ops.errors import InvalidInput, LeaseHeld, OpsError
+from omnigraph_ops.errors import LeaseHeld, OpsError
 from omnigraph_ops.graph.graph import Graph
 from omnigraph_ops.models.history import Measured, RunDecision, RunHeader, RunOutcome, RunRecord, UnsettledRun
 from omnigraph_ops.models.outcomes import StageReport
@@ -21,7 +21,6 @@ from omnigraph_ops.outcomes.audit_log import AuditEvent
 from omnigraph_ops.outcomes.history import credentials_of
 from omnigraph_ops.outcomes.record import audit_end, record_of
 from omnigraph_ops.outcomes.results import (
-    STAGES,
     Interruption,
     RunResults,
     Snapshot,
@@ -29,6 +28,7 @@ from omnigraph_ops.outcomes.results import (
     UnitRecord,
     redacted,
     redacted_record,
+    refuse_unknown,
     with_units,
     with_value,
 )
@@ -245,9 +245,7 @@ def results_of(graph: Graph, found: Journal) -> RunResults:
     Raises:
         InvalidInput: a later release wrote the journal, with a stage that this one does not know.
     """
-    unknown = {record.unit.stage for record in found.units} - {*STAGES}
-    if unknown:
-        raise InvalidInput(f"this release does not know the stage {', '.join(map(repr, sorted(unknown)))}")
+    refuse_unknown({record.unit.stage for record in found.units})
     cut_off = frozenset(r.unit.table_key for r in found.units if not r.ended and r.unit.table_key)
     failures: list[StageFailure] = []
     units = tuple(_finished(graph, record, failures) for record in found.units)

@@ -26,7 +26,7 @@ from omnigraph_ops.outcomes import history, run_journal
 from omnigraph_ops.outcomes.audit_log import AuditEvent
 from omnigraph_ops.outcomes.history import credentials_of
 from omnigraph_ops.outcomes.record import audit_end, record_of
-from omnigraph_ops.outcomes.results import Interruption, RunResults, merged, redacted, with_units
+from omnigraph_ops.outcomes.results import Interruption, RunResults, merged, redacted, refuse_unknown, with_units
 from omnigraph_ops.outcomes.run_journal import Journal, Warn
 from omnigraph_ops.outcomes.runs import CUT_OFF, RecordedRun, end_audit, results_of, turn
 from omnigraph_ops.parallel import in_parallel
@@ -50,7 +50,9 @@ def _results(raw: Any) -> RunResults:
     """What an attempt left, as a file has it. Raises `InvalidInput`."""
     if isinstance(raw, RunResults):
         return raw
-    return serde.from_json(RunResults, raw if "reports" in raw else {**raw, **_of_0_2(raw)})
+    results = serde.from_json(RunResults, raw if "reports" in raw else {**raw, **_of_0_2(raw)})
+    refuse_unknown(results.reports)
+    return results
 
 
 def _of_0_2(raw: Mapping[str, Any]) -> dict[str, Any]:

@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Annotated
 
+import pytest
+
 from omnigraph_ops.coordination import sealed
 from omnigraph_ops.graph import Graph
 from omnigraph_ops.graph.layout import now_us
@@ -12,8 +14,10 @@ from omnigraph_ops.models.cleanup import PlannedFile
 from omnigraph_ops.models.history import Work
 from omnigraph_ops.models.outcomes import Outcome, StageReport
 from omnigraph_ops.models.runs import Unit
+from omnigraph_ops.outcomes.results import STAGES
 from omnigraph_ops.progress import Progress
 from omnigraph_ops.requests import Option, Positive, Request
+from omnigraph_ops.stages.registry import BY_NAME
 from omnigraph_ops.stages.stage import Effect, FormField, Measure, PlannedStage, TaskIds
 from omnigraph_ops.views.markdown import sealed_facts
 from omnigraph_ops.views.view import Question, Section, View
@@ -124,4 +128,10 @@ class Shelve(PlannedStage[ShelveRequest, ShelvePlan, ShelveReport]):
         return ShelveReport(uri=graph.uri, markers=tuple(f.path for f in unit.files if f.path in there))
 
     def removed(self, report: ShelveReport) -> tuple[str, ...]:
-        return (f"{len(report.markers)} gaps",) if report.markers else ()
+        return (f"{len(report.markers)} gaps",)
+
+
+def register(patch: pytest.MonkeyPatch) -> None:
+    """Do what its line in the registry would."""
+    patch.setitem(BY_NAME, Shelve.name, Shelve())
+    patch.setitem(STAGES, Shelve.name, Shelve())
