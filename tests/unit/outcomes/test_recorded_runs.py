@@ -600,10 +600,10 @@ def planned_runs() -> dict[str, Any]:
         "a freeze kept it from being planned": lambda: noted(frozen=True),
     }
     return {
-        f"{name}, {answer}": both(replace(make(), decisions=decisions))
+        f"{name}, {answer}": told(record_of(header(), replace(make(), decisions=decisions)))
         for name, make in sets.items()
         for answer, decisions in answers.items()
-        if name in {"all plans"} or answer == "cleanup rejected"
+        if name == "all plans" or answer == "cleanup rejected"
     }
 
 
