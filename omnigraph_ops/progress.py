@@ -7,7 +7,8 @@ import time
 from collections.abc import Callable
 from typing import Literal, Protocol
 
-from omnigraph_ops.models.runs import Unit, UnitValue
+from omnigraph_ops.models.outcomes import StageReport
+from omnigraph_ops.models.runs import Unit
 from omnigraph_ops.quantities import human_bytes
 
 _SECONDS_BETWEEN_LINES = 5.0
@@ -134,11 +135,11 @@ class Run:
             Stopped: the run was asked to stop.
         """
 
-    def ended(self, unit: Unit, value: UnitValue | None) -> None:
+    def ended(self, unit: Unit, did: StageReport | None) -> None:
         """Called right after its last effect, with what came of it; None: nothing."""
 
     def notes(self, value: object) -> None:
-        """Called with a plan, a report or a row of one, for whoever tells of the run."""
+        """Called with a plan, a report or an outcome, for whoever tells of the run."""
 
     def check(self) -> None:
         """Raise `Stopped` if the run was asked to stop."""

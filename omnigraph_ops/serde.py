@@ -39,7 +39,7 @@ def from_json(cls: type[T], data: Any) -> T:
     except ValidationError as error:
         first = error.errors()[0]
         where = ".".join(str(part) for part in first["loc"]) or "document"
-        raise InvalidInput(f"not a valid {cls.__name__}: {where}: {first['msg']}") from None
+        raise InvalidInput(f"not a valid {getattr(cls, '__name__', cls)}: {where}: {first['msg']}") from None
     for field in dataclasses.fields(result) if dataclasses.is_dataclass(result) else ():
         value = getattr(result, field.name)
         if isinstance(value, float) and not math.isfinite(value):

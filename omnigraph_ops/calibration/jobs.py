@@ -34,8 +34,8 @@ from omnigraph_ops.graph import Graph, open_graph
 from omnigraph_ops.lance.gateway import live_rows
 from omnigraph_ops.lance.rows import clock_of
 from omnigraph_ops.models.backup import BackupReport, RestoreReport, VerifyReport
-from omnigraph_ops.models.cleanup import EpochUnit
 from omnigraph_ops.models.repair import EvidenceTier
+from omnigraph_ops.models.rows import EpochUnit
 from omnigraph_ops.models.runs import CalibratedJob
 from omnigraph_ops.progress import SILENT, Progress
 from omnigraph_ops.quantities import human_bytes

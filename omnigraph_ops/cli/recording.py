@@ -25,9 +25,8 @@ from omnigraph_ops.graph.graph import Graph
 from omnigraph_ops.graph.layout import new_ulid, now_us
 from omnigraph_ops.models.history import Answer, RunDecision, RunHeader, RunOrigin
 from omnigraph_ops.outcomes import audit_log, history
-from omnigraph_ops.outcomes.record import record_of
-from omnigraph_ops.outcomes.results import Interruption, RunResults, StageFailure, outcomes_of
-from omnigraph_ops.outcomes.run_results import audit_end, wants_audit, with_units
+from omnigraph_ops.outcomes.record import audit_end, record_of, wants_audit
+from omnigraph_ops.outcomes.results import Interruption, RunResults, StageFailure, outcomes_of, with_units
 from omnigraph_ops.outcomes.runs import RecordedRun, settle
 from omnigraph_ops.outcomes.task_journals import settle_runs
 from omnigraph_ops.stages.health.read import everything_now, look, versions_now
@@ -96,7 +95,7 @@ class Recorder:
         if graph is None or run is None or (isinstance(error, _NO_RUN) and not run.began):
             return True
         self._signals.closing()
-        at_work = frozenset(record.unit.table_key for record in run.records if record.result is None)
+        at_work = frozenset(record.unit.table_key for record in run.records if not record.ended)
         aborted = error is not None and not isinstance(error, Exception)
         if at_work and aborted:
             # Threads that nobody can end may still be at it: only when this process is gone the graph tells.
@@ -108,7 +107,7 @@ class Recorder:
             _warn(f"the run is recorded by the next command that writes to the graph: {failure}")
             return True
         interrupted = aborted or self._signals.interrupted
-        results = with_units(self._ended(run, error), graph.uri, run.records)
+        results = with_units(self._ended(run, error), run.records)
         if interrupted:
             signal = self._signals.name
             why = f"interrupted by {signal}" if signal else _sentence(error or KeyboardInterrupt())
@@ -190,10 +189,9 @@ def settled(graph: Graph) -> None:
 
 
 def _digest_of(results: RunResults) -> str:
-    """Of the plan that was decided about, or of the quarantine. Pure."""
-    if results.quarantine is not None:
-        return results.quarantine.digest
-    return next((decision.digest for decision in results.decisions), "")
+    """Of the plan that was decided about, or under which a report is audited all the same. Pure."""
+    digests = (*(r.audited_as for r in results.reports.values()), *(d.digest for d in results.decisions))
+    return next(filter(None, digests), "")
 
 
 def _sentence(error: BaseException) -> str:

@@ -236,11 +236,9 @@ def _apply(call: Call, stage: AnyPlanned, graph: Graph, plan: Any) -> int:
         report = stage.apply_on_spark(graph, plan, call.progress, submit, force=force)
     else:
         report = stage.apply(graph, plan, call.progress, force=force)
-    outcome = stage.outcome(report)
     call.emit(report, stage.view(report))
-    call.note(outcome)
-    if outcome.problem:
-        raise OpsError(outcome.problem)
+    if problem := report.outcome().problem:
+        raise OpsError(problem)
     return 0
 
 
@@ -346,7 +344,6 @@ def about_quarantine(call: Call) -> int | None:
 
 
 def _act(call: Call) -> int:
-    from omnigraph_ops.outcomes.of_reports import of_quarantine
     from omnigraph_ops.stages.orphans.quarantine import list_quarantines, preview_quarantine, purge, restore
     from omnigraph_ops.stages.orphans.stage import quarantine_view, quarantines_view
 
@@ -369,7 +366,7 @@ def _act(call: Call) -> int:
         call.tell("orphans --purge is destructive — rerun with --confirm")
         report = preview_quarantine(graph, said["purge"])
     call.emit(report, quarantine_view(report))
-    if problem := of_quarantine(report).problem:
+    if problem := report.outcome().problem:
         raise OpsError(problem)
     return 0
 

@@ -22,7 +22,7 @@ from omnigraph_ops.graph.graph import Graph
 from omnigraph_ops.graph.schema import staging_files
 from omnigraph_ops.graph.sidecars import list_sidecars, sidecar_names
 from omnigraph_ops.graph.state import TableEntry
-from omnigraph_ops.models.runs import TableRow
+from omnigraph_ops.models.outcomes import TableRow
 from omnigraph_ops.storage.store import Storage
 
 _LOG = logging.getLogger(__name__)

@@ -25,7 +25,7 @@ from omnigraph_ops.graph.graph import Graph
 from omnigraph_ops.graph.publish import Ready, read_ahead
 from omnigraph_ops.graph.state import TableEntry
 from omnigraph_ops.lance.commits import Change, Draft
-from omnigraph_ops.models.optimize import UnitWindow
+from omnigraph_ops.models.history import UnitWindow
 
 _ATTEMPTS = 5
 _POLL_SECONDS = 0.5

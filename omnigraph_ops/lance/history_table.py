@@ -37,9 +37,9 @@ from omnigraph_ops.models.history import (
     TableCounts,
     TableRecord,
     TableTrendPoint,
+    UnitWindow,
     Work,
 )
-from omnigraph_ops.models.optimize import UnitWindow
 
 VERSION = "1"
 VERSION_KEY = "omnigraph_ops:history_version"

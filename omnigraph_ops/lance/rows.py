@@ -14,7 +14,7 @@ import pyarrow.compute as pc
 
 from omnigraph_ops.errors import InvalidInput
 from omnigraph_ops.lance.gateway import Dataset, DatasetMissing, lance_errors
-from omnigraph_ops.models.cleanup import EpochUnit
+from omnigraph_ops.models.rows import EpochUnit
 
 _UNITS = {
     "s": ("Second", 1_000_000_000),

@@ -6,6 +6,8 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from omnigraph_ops.models.freeze import CutFile, CutFileKind, FrozenBranch
+from omnigraph_ops.models.outcomes import Outcome, StageReport
+from omnigraph_ops.quantities import human_bytes
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -161,20 +163,27 @@ class CopyDone:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class BackupLeft:
+class BackupLeft(StageReport):
     """What lies in the place of a backup, whose run may have been cut off."""
 
+    stage = "backup"
     backup: str
     backup_id: str
     finished: bool
     total: Tally
     """Of an unfinished one: so far."""
 
+    def outcome(self, plan: object = None) -> Outcome:
+        state = "finished" if self.finished else "unfinished, the next backup to that place goes on with it"
+        what = f"{state}; {self.total.files:,} files, {human_bytes(self.total.bytes)}"
+        return Outcome(stage=self.stage, detail=_at(self, what), changed=True)
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class BackupReport:
+class BackupReport(StageReport):
     """What `backup` did."""
 
+    stage = "backup"
     uri: str
     backup: str
     """Where it is: what `verify` and `restore` take."""
@@ -190,6 +199,17 @@ class BackupReport:
     """There already from an attempt that did not end."""
     seconds: float
 
+    def outcome(self, plan: object = None) -> Outcome:
+        what = f"{self.total.files:,} files, {human_bytes(self.copied.bytes)} copied"
+        return Outcome(stage=self.stage, detail=_at(self, what), changed=True)
+
+    def then(self, later: BackupReport | BackupLeft) -> BackupReport:
+        return later if isinstance(later, BackupReport) else self
+
+
+def _at(backup: BackupReport | BackupLeft, what: str) -> str:
+    return f"backup {backup.backup_id}: {what}, at {backup.backup}"
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FileProblem:
@@ -200,9 +220,10 @@ class FileProblem:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class VerifyReport:
+class VerifyReport(StageReport):
     """What `verify` found."""
 
+    stage = "verify"
     backup: str
     uri: str
     total: Tally
@@ -216,6 +237,10 @@ class VerifyReport:
     @property
     def exit_code(self) -> int:
         return 1 if self.problems else 0
+
+    def outcome(self, plan: object = None) -> Outcome:
+        """Nothing: a backup that is sound is as it was. Pure."""
+        return Outcome(stage=self.stage, detail="")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

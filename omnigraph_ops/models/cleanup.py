@@ -1,10 +1,20 @@
-"""What is allowed to go: versions by cleanup, rows by row retention. Policies, plans, statistics, reports."""
+"""Versions that cleanup removes: policies, plans, statistics, reports."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
-from enum import StrEnum
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+
+from omnigraph_ops.models.history import Measured, Work
+from omnigraph_ops.models.outcomes import (
+    Outcome,
+    StagePlan,
+    TableOutcome,
+    TablePlanned,
+    TablesReport,
+    by_table,
+    merged_by,
+)
 
 SHORTEST_AGE_SECONDS = 3600
 """A version younger than this may still be read, and goes by its age only on an explicit demand."""
@@ -23,6 +33,13 @@ class SnapshotExpiry:
     expire_limit: int = 10
     """At most so many versions of a table go in one run."""
 
+    def __str__(self) -> str:
+        most = "" if self.retain_max is None else f" and at most {self.retain_max}"
+        return (
+            f"expire at most {self.expire_limit} versions per table, retain at least {self.retain_min}{most}, "
+            f"time retained {self.time_retained_secs}s"
+        )
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RetentionPolicy:
@@ -37,6 +54,19 @@ class RetentionPolicy:
     expiry: SnapshotExpiry | None = None
     between_pins: bool = False
     """Also remove versions above the lowest pin of a branch that nothing protects."""
+
+    def __str__(self) -> str:
+        """The policy in the engine's words. Pure."""
+        parts = []
+        if self.keep_versions is not None:
+            parts.append(f"keep {self.keep_versions} versions")
+        if self.older_than_secs is not None:
+            parts.append(f"remove anything older than {f'{self.older_than_secs}s' if self.older_than_secs else '0ns'}")
+        if self.expiry is not None:
+            parts.append(str(self.expiry))
+        if self.between_pins:
+            parts.append("also between pins")
+        return ", ".join(parts)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -103,11 +133,22 @@ class OrphanedFork:
     error: str | None = None
     """Why it stays."""
 
+    def outcome(self) -> TableOutcome:
+        """In the terms of the history. Pure."""
+        gone = self.error is None
+        return TableOutcome(
+            table_key=self.table_key,
+            work=Work(bytes_reclaimed=sum(file.size for file in self.files) if gone else 0),
+            changed=gone,
+            error=None if gone else f"fork {self.branch}: {self.error}",
+        )
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class CleanupPlan:
+class CleanupPlan(StagePlan):
     """What cleanup will delete; `digest` binds an approval to exactly this."""
 
+    stage = "cleanup"
     uri: str
     stamp: int
     policy: RetentionPolicy
@@ -119,6 +160,13 @@ class CleanupPlan:
     kept_forks: tuple[OrphanedFork, ...] = ()
     """Orphaned forks that a tag or a hold keeps, with the reason as their `error`."""
     digest: str
+
+    def by_table(self) -> Iterator[TablePlanned]:
+        for table in self.tables:
+            before = Measured(version=table.pinned_version)
+            reason, asked = table.refused or "", bool(table.versions)
+            yield TablePlanned(table_key=table.table_key, before=before, reason=reason, asked=asked)
+        yield from (TablePlanned(table_key=fork.table_key, asked=True) for fork in self.orphaned_forks)
 
     @property
     def total_versions(self) -> int:
@@ -161,11 +209,33 @@ class CleanupStats:
         kept = f"{len(self.skipped_since_protected):,} protected since" if self.skipped_since_protected else ""
         return ", ".join(filter(None, (gone, kept)))
 
+    def outcome(self) -> TableOutcome:
+        """In the terms of the history. Pure."""
+        return TableOutcome(
+            table_key=self.table_key,
+            work=Work(versions_removed=self.old_versions_removed, bytes_reclaimed=self.bytes_removed),
+            changed=bool(self.old_versions_removed),
+            error=self.error or None,
+        )
+
+    def then(self, later: CleanupStats) -> CleanupStats:
+        """It and a later one of the table. Pure."""
+        return replace(
+            later,
+            bytes_removed=self.bytes_removed + later.bytes_removed,
+            old_versions_removed=self.old_versions_removed + later.old_versions_removed,
+            versions=tuple(sorted({*self.versions, *later.versions})),
+            # What the first attempt removed is no longer there for the second, which saw nothing where it failed.
+            already_gone=max(self.already_gone, later.already_gone - self.old_versions_removed),
+            skipped_since_protected=(self if later.error else later).skipped_since_protected,
+        )
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class CleanupReport:
+class CleanupReport(TablesReport[CleanupStats]):
     """All tables of one cleanup run."""
 
+    stage = "cleanup"
     uri: str
     keep_versions: int | None
     older_than_secs: int | None
@@ -178,7 +248,11 @@ class CleanupReport:
 
     @classmethod
     def of(
-        cls, uri: str, policy: RetentionPolicy, tables: Sequence[CleanupStats], forks: Sequence[OrphanedFork]
+        cls,
+        uri: str,
+        policy: RetentionPolicy,
+        tables: Sequence[CleanupStats] = (),
+        forks: Sequence[OrphanedFork] = (),
     ) -> CleanupReport:
         """The report of what was removed by a policy. Pure."""
         return cls(
@@ -198,147 +272,64 @@ class CleanupReport:
         return (*self.orphaned_forks_removed, *self.orphaned_forks_failed)
 
     @property
-    def failed(self) -> tuple[CleanupStats, ...]:
-        return tuple(t for t in self.tables if t.error is not None)
-
-    @property
     def policy(self) -> RetentionPolicy:
         """What it went by, as far as the report tells: not whether also between pins. Pure."""
         return RetentionPolicy(
             keep_versions=self.keep_versions, older_than_secs=self.older_than_secs, expiry=self.expiry
         )
 
+    def outcome(self, plan: CleanupPlan | None = None) -> Outcome:
+        """What came of it; the policy is that of the plan, as it was approved. Pure."""
+        stuck, failed = len(self.orphaned_forks_failed), len(self.failed)
+        problem = ""
+        if stuck:
+            problem = f"{stuck} orphaned fork(s) could not be removed, no live branch is affected; run cleanup again"
+        elif failed:
+            problem = (
+                f"cleanup failed for {failed} of {len(self.tables)} table(s), nothing else is affected; resolve what "
+                "their rows say and run cleanup again"
+            )
+        rows = [*(table.outcome() for table in self.tables), *(fork.outcome() for fork in self.forks)]
+        return Outcome(
+            stage=self.stage,
+            detail=self._detail() if plan is None else f"{self._detail()}; {plan.policy}",
+            changed=any(row.changed for row in rows),
+            problem=problem,
+            asks_by_plan=True,
+            tables=by_table(rows, _with_fork),
+        )
 
-class EpochUnit(StrEnum):
-    """What an integer column counts since 1970."""
+    def with_tables(self, tables: Iterable[CleanupStats]) -> CleanupReport:
+        return CleanupReport.of(self.uri, self.policy, tuple(tables), self.forks)
 
-    S = "s"
-    MS = "ms"
+    def _with_forks(self, forks: Iterable[OrphanedFork]) -> CleanupReport:
+        """With one row for each fork: that it was removed, if any says so. Pure."""
+        each = merged_by(forks, lambda fork: (fork.table_key, fork.branch), lambda a, b: b if a.error else a)
+        return CleanupReport.of(self.uri, self.policy, self.tables, each)
 
+    def then(self, later: CleanupReport) -> CleanupReport:
+        return TablesReport.then(self, later)._with_forks((*self.forks, *later.forks))
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RowPolicy:
-    """Rows of one table whose property is older than an age go; a null never does."""
+    def with_units(self, told: CleanupReport) -> CleanupReport:
+        return TablesReport.with_units(self, told)._with_forks((*told.forks, *self.forks))
 
-    table_key: str
-    property: str
-    older_than_secs: int
-    unit: EpochUnit | None = None
-    """Only for an integer property, and needed there."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RowBounds:
-    """How much of one table a run may take."""
-
-    max_share: float = 0.5
-    """Of the rows of the table; a table that would lose more is refused."""
-    max_rows: int | None = None
-    """Rows of one table; None: as many as the plan counted."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class EdgeRows:
-    """Edges of one table that go, or went, with the nodes at one of their ends."""
-
-    table_key: str
-    rows: int
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TableRowPlan:
-    """What expires in one table, counted at one published version."""
-
-    policy: RowPolicy
-    table_key: str
-    cut: int
-    """In units of the column: a row goes when its value is below. Fixed here, never moved."""
-    cut_at_us: int
-    """The same moment in microseconds since the epoch."""
-    manifest_version: int
-    """The version of the table that was counted."""
-    lance_branch: str | None = None
-    """The Lance branch that has that version, None for the table's main chain."""
-    lifetime: str = ""
-    """A digest of the table and its properties; another table or property with the same name has another one."""
-    rows: int = 0
-    expired: int = 0
-    max_rows: int = 0
-    """More than these are never deleted."""
-    oldest_us: int | None = None
-    newest_us: int | None = None
-    sample: tuple[str, ...] = ()
-    """Keys of some expired rows."""
-    edges: tuple[EdgeRows, ...] = ()
-    refused: str | None = None
-
-    @property
-    def share(self) -> float:
-        """Of the rows of the table. Pure."""
-        return self.expired / self.rows if self.rows else 0.0
+    def _detail(self) -> str:
+        forks, stuck, failed = len(self.orphaned_forks_removed), len(self.orphaned_forks_failed), len(self.failed)
+        removed = sum(t.old_versions_removed for t in self.tables)
+        done = f"{removed} versions and {forks} forks removed, {failed + stuck} failed"
+        gone = sum(t.already_gone for t in self.tables)
+        spared = sum(len(t.skipped_since_protected) for t in self.tables)
+        # What was approved of a table that failed is not in its row.
+        of = "" if failed else f" of the {removed + gone + spared}"
+        done += f"; {gone}{of} approved versions were already gone" if gone else ""
+        return done + (f"; {spared}{of} approved versions stay, because they are protected since" if spared else "")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RowRetentionPlan:
-    """Which rows expire, table by table, bound to a digest."""
-
-    uri: str
-    stamp: int
-    branch: str | None
-    """None for main, and for plain Lance."""
-    branch_lifetime: tuple[tuple[int, str], ...] = ()
-    """Lance's identifier of the branch; another branch with the same name has another one. Empty for main."""
-    planned_at_us: int
-    expires_at_us: int
-    max_share: float
-    tables: tuple[TableRowPlan, ...]
-    digest: str
-
-    @property
-    def total_rows(self) -> int:
-        """Rows that go, without the edges that go with them. Pure."""
-        return sum(t.expired for t in self.tables if t.refused is None)
-
-    @property
-    def total_edges(self) -> int:
-        """Edges that go with nodes. Pure."""
-        return sum(e.rows for t in self.tables if t.refused is None for e in t.edges)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TableRowStats:
-    """What an apply did to one table; counts are of what a reader sees, not of what a writer said."""
-
-    table_key: str
-    rows_removed: int = 0
-    edges: tuple[EdgeRows, ...] = ()
-    rows_left: int = 0
-    """Rows below the cut now: they came while the run was at work, or the run failed."""
-    attempts: int = 0
-    manifest_version: int | None = None
-    """The published version afterwards."""
-    refused: str | None = None
-    error: str | None = None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RowRetentionReport:
-    """All tables of one apply."""
-
-    uri: str
-    branch: str | None
-    digest: str
-    tables: tuple[TableRowStats, ...]
-
-    @property
-    def rows_removed(self) -> int:
-        return sum(t.rows_removed for t in self.tables)
-
-    @property
-    def edges_removed(self) -> int:
-        return sum(e.rows for t in self.tables for e in t.edges)
-
-    @property
-    def failed(self) -> tuple[TableRowStats, ...]:
-        """Tables with an error; a refused one was left alone on purpose. Pure."""
-        return tuple(t for t in self.tables if t.error is not None)
+def _with_fork(table: TableOutcome, fork: TableOutcome) -> TableOutcome:
+    """One row for a table and a fork of it, with the first that failed. Pure."""
+    return replace(
+        table,
+        work=Work.of((table.work, fork.work)),
+        changed=table.changed or fork.changed,
+        error=fork.error if table.error is None else table.error,
+    )

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
 from enum import StrEnum
+
+from omnigraph_ops.models.outcomes import Outcome, StageReport, TableOutcome
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -253,15 +256,49 @@ class RecoveryOutcome:
     to_version: int | None = None
     detail: str = ""
 
+    @property
+    def is_recovered(self) -> bool:
+        """Whether it changed anything. Pure."""
+        return self.action in {"rolled_forward", "rolled_back", "stale", "fence_lifted"}
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class RecoverReport:
+class RecoverReport(StageReport):
     """All sidecars that `recover` looked at."""
 
+    stage = "recover"
     uri: str
     outcomes: tuple[RecoveryOutcome, ...]
     status: CheckStatus
     """The state afterwards."""
+
+    @classmethod
+    def of_unit(cls, uri: str, outcome: RecoveryOutcome) -> RecoverReport:
+        """What was done with one of them. Pure."""
+        return cls(uri=uri, outcomes=(outcome,), status=CheckStatus.PENDING)
+
+    def outcome(self, plan: object = None) -> Outcome:
+        """No approval, so nothing for the audit log. Pure."""
+        changed = any(done.is_recovered for done in self.outcomes)
+        return Outcome(stage=self.stage, detail="", changed=changed, tables=tuple(self._tables()))
+
+    def then(self, later: RecoverReport) -> RecoverReport:
+        return replace(later, outcomes=(*self.outcomes, *later.outcomes))
+
+    @property
+    def left_undone(self) -> str:
+        return "" if self.status.is_settled else f"recover left the graph {self.status.value}"
+
+    def _tables(self) -> Iterator[TableOutcome]:
+        """One row for each table, which may have had several sidecars. Pure."""
+        found: dict[str, list[RecoveryOutcome]] = {}
+        for sidecar in self.outcomes:
+            if sidecar.table_key:
+                found.setdefault(sidecar.table_key, []).append(sidecar)
+        for key, done in found.items():
+            waiting = [o.detail or o.action for o in done if not o.is_recovered]
+            reason = next((reason for reason in waiting if reason), "")
+            yield TableOutcome(table_key=key, changed=len(waiting) < len(done), reason=reason)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

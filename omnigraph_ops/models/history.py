@@ -6,8 +6,6 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from enum import StrEnum
 
-from omnigraph_ops.models.optimize import UnitWindow, amplification
-
 
 class RunOutcome(StrEnum):
     """What came of a run, or of one table in it. What was skipped is never a success."""
@@ -75,6 +73,20 @@ class Measured:
     """Rows that the worst index does not cover, of all."""
     score: int | None = None
     """Health, 0 to 100."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class UnitWindow:
+    """How long a unit kept its table armed: from writing the sidecar to the publish, in seconds."""
+
+    unit: str
+    """`fold`, `rewrite` or `fold+rewrite`."""
+    seconds: float
+
+
+def amplification(rewritten: int, ingested: int | None) -> float | None:
+    """Bytes rewritten per byte ingested. Pure."""
+    return round(rewritten / ingested, 3) if ingested else None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

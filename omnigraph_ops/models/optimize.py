@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
 from enum import StrEnum
+
+from omnigraph_ops.models.history import Measured, UnitWindow, Work, amplification
+from omnigraph_ops.models.outcomes import Outcome, StagePlan, TableOutcome, TablePlanned, TableRewrite, TablesReport
 
 PATIENCE = 3
 """Deferrals in a row after which a table comes first."""
@@ -144,6 +147,13 @@ class TablePlan:
         """What optimizing the table is expected to write. Pure."""
         return self.rewrite_bytes + self.index_bytes
 
+    @property
+    def before(self) -> Measured:
+        """How the table stood. Pure."""
+        if not (self.fragments or self.rows):
+            return Measured(version=self.read_version)  # nobody looked into it
+        return Measured(version=self.read_version, rows=self.rows, fragments=self.fragments, data_bytes=self.data_bytes)
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BranchTable:
@@ -163,9 +173,10 @@ class BranchTable:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class OptimizePlan:
+class OptimizePlan(StagePlan):
     """Decisions for every table of the accepted catalog, in key order."""
 
+    stage = "optimize"
     uri: str
     stamp: int
     graph_version: int
@@ -174,6 +185,24 @@ class OptimizePlan:
     """The deadline of the run: no table starts after it."""
     left: tuple[BranchTable, ...] = ()
     """What named branches keep for themselves, which nothing optimizes; only the verb `plan` looks for it."""
+
+    def by_table(self) -> Iterator[TablePlanned]:
+        for table in self.tables:
+            yield TablePlanned(
+                table_key=table.table_key,
+                before=table.before if table.error is None else Measured(),
+                reason=table.skipped.value if table.skipped else "",
+                error=table.error,
+            )
+
+    def graph_before(self) -> Measured:
+        """All tables together. Pure."""
+        return Measured(
+            version=self.graph_version,
+            rows=sum(t.rows for t in self.tables),
+            fragments=sum(t.fragments for t in self.tables),
+            data_bytes=sum(t.data_bytes for t in self.tables),
+        )
 
     @property
     def deferred(self) -> tuple[TablePlan, ...]:
@@ -195,15 +224,6 @@ class OptimizePlan:
 
 def _turn(table: TablePlan) -> tuple[bool, float, str]:
     return table.waited < PATIENCE, -table.benefit / max(table.cost_bytes, 1), table.table_key
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class UnitWindow:
-    """How long a unit kept its table armed: from writing the sidecar to the publish, in seconds."""
-
-    unit: str
-    """`fold`, `rewrite` or `fold+rewrite`."""
-    seconds: float
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -239,11 +259,59 @@ class TableStats:
     preempted: int = 0
     """How often another writer came in between, and the table was planned again."""
 
+    def outcome(self) -> TableOutcome:
+        """In the terms of the history. Pure."""
+        return TableOutcome(
+            table_key=self.table_key,
+            work=Work(
+                fragments_removed=self.fragments_removed,
+                fragments_added=self.fragments_added,
+                bytes_rewritten=self.bytes_rewritten,
+                bytes_ingested=self.bytes_ingested,
+                write_amplification=self.write_amplification,
+                preempted=self.preempted,
+            ),
+            changed=self.committed,
+            error=self.error or None,
+            reason=self.skipped.value if self.skipped else "",
+            interrupted=self.committed and self.skipped is SkipReason.INTERRUPTED,
+            rewrite=TableRewrite(
+                executor=self.executor.value if self.committed else None,
+                windows=self.windows,
+                published_version=self.published_version,
+                rows=self.rows,
+            ),
+        )
+
+    def then(self, later: TableStats) -> TableStats:
+        """It and a later one of the table. Pure."""
+        if not self.committed:
+            return later
+        if not later.committed:
+            return replace(self, error=later.error)
+        ingested = [s.bytes_ingested for s in (self, later) if s.bytes_ingested is not None]
+        written = self.bytes_rewritten + later.bytes_rewritten
+        return replace(
+            later,
+            fragments_removed=self.fragments_removed + later.fragments_removed,
+            fragments_added=self.fragments_added + later.fragments_added,
+            bytes_rewritten=written,
+            bytes_planned=self.bytes_planned + later.bytes_planned,
+            index_bytes_rewritten=self.index_bytes_rewritten + later.index_bytes_rewritten,
+            bytes_ingested=sum(ingested) if ingested else None,
+            write_amplification=amplification(written, sum(ingested)) if ingested else None,
+            indexes_folded=tuple(dict.fromkeys((*self.indexes_folded, *later.indexes_folded))),
+            indexes_built=tuple(dict.fromkeys((*self.indexes_built, *later.indexes_built))),
+            windows=(*self.windows, *later.windows),
+            preempted=self.preempted + later.preempted,
+        )
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class OptimizeReport:
+class OptimizeReport(TablesReport[TableStats]):
     """All tables of one optimize run."""
 
+    stage = "optimize"
     uri: str
     tables: tuple[TableStats, ...]
     bytes_rewritten: int = 0
@@ -269,19 +337,25 @@ class OptimizeReport:
             write_amplification=amplification(sum(t.bytes_rewritten for t in told), ingested),
         )
 
-    @property
-    def failed(self) -> tuple[TableStats, ...]:
-        return tuple(t for t in self.tables if t.error is not None)
+    def outcome(self, plan: object = None) -> Outcome:
+        """No approval, so nothing for the audit log. Pure."""
+        return Outcome(
+            stage=self.stage,
+            detail="",
+            changed=any(stats.committed for stats in self.tables),
+            tables=tuple(stats.outcome() for stats in self.tables),
+        )
+
+    def with_tables(self, tables: Iterable[TableStats]) -> OptimizeReport:
+        return OptimizeReport.of(self.uri, tables)
+
+    def with_failures(self, failed: Mapping[str | None, str]) -> OptimizeReport:
+        return self.with_tables(replace(row, error=row.error or failed.get(row.table_key)) for row in self.tables)
 
     @property
     def deferred(self) -> tuple[TableStats, ...]:
         """The tables that found no budget. Pure."""
         return tuple(t for t in self.tables if t.skipped is SkipReason.DEFERRED_BUDGET)
-
-
-def amplification(rewritten: int, ingested: int | None) -> float | None:
-    """Bytes rewritten per byte ingested. Pure."""
-    return round(rewritten / ingested, 3) if ingested else None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

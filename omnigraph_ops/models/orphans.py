@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
 from enum import StrEnum
+
+from omnigraph_ops.models.history import Work
+from omnigraph_ops.models.outcomes import Outcome, StageReport
 
 
 class OrphanKind(StrEnum):
@@ -167,19 +171,49 @@ class SparedFile:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class OrphansReport:
+class OrphansReport(StageReport):
     """Outcome of applying a plan."""
 
+    stage = "orphans"
     uri: str
     digest: str
     quarantine_id: str | None
     """Where the files went, None when they were deleted."""
-    files_removed: int
-    bytes_removed: int
-    folders_removed: int
-    already_gone: int
-    spared: tuple[SparedFile, ...]
-    failed: tuple[SparedFile, ...]
+    files_removed: int = 0
+    bytes_removed: int = 0
+    folders_removed: int = 0
+    already_gone: int = 0
+    spared: tuple[SparedFile, ...] = ()
+    failed: tuple[SparedFile, ...] = ()
+
+    def outcome(self, plan: object = None) -> Outcome:
+        failed, kept = len(self.failed), self.quarantine_id is not None
+        done = f"moved to quarantine {self.quarantine_id}" if self.quarantine_id else "deleted for good"
+        return Outcome(
+            stage=self.stage,
+            detail=f"{self.files_removed} files and {self.bytes_removed} bytes {done}, "
+            f"{len(self.spared)} spared, {failed} failed",
+            applied=not failed,
+            changed=bool(self.files_removed or self.folders_removed),
+            problem=f"{failed} file(s) could not be removed, nothing that is needed was touched; run orphans again"
+            if failed
+            else "",
+            errors=_each(self.failed),
+            # Files that were only moved aside still cost their bytes.
+            work=Work(files_removed=self.files_removed, bytes_reclaimed=0 if kept else self.bytes_removed),
+        )
+
+    def then(self, later: OrphansReport) -> OrphansReport:
+        return replace(
+            later,
+            files_removed=self.files_removed + later.files_removed,
+            bytes_removed=self.bytes_removed + later.bytes_removed,
+            folders_removed=self.folders_removed + later.folders_removed,
+        )
+
+
+def _each(failed: Iterable[SparedFile]) -> tuple[str, ...]:
+    return tuple(f"{file.path}: {file.reason}" for file in failed)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -218,9 +252,10 @@ class QuarantineList:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class QuarantineReport:
+class QuarantineReport(StageReport):
     """Outcome of bringing a quarantine back, or of emptying it."""
 
+    stage = "quarantine"
     uri: str
     quarantine_id: str
     digest: str
@@ -230,3 +265,26 @@ class QuarantineReport:
     files: int
     bytes: int
     failed: tuple[SparedFile, ...] = ()
+
+    def outcome(self, plan: object = None) -> Outcome:
+        failed = len(self.failed)
+        return Outcome(
+            stage=self.stage,
+            detail=f"quarantine {self.quarantine_id} {self.action}: {self.files} files, {failed} failed",
+            applied=not failed,
+            changed=bool(self.files),
+            problem=f"{failed} file(s) of the quarantine stay in it; see their reasons" if failed else "",
+            errors=_each(self.failed),
+            work=Work(files_removed=self.files, bytes_reclaimed=self.bytes) if self.action == "purged" else Work(),
+        )
+
+    def then(self, later: QuarantineReport) -> QuarantineReport:
+        return replace(later, files=self.files + later.files, bytes=self.bytes + later.bytes)
+
+    @property
+    def is_preview(self) -> bool:
+        return self.action == "preview"
+
+    @property
+    def audited_as(self) -> str:
+        return "" if self.is_preview else self.digest

@@ -7,8 +7,13 @@ characters.
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Iterator
 from dataclasses import dataclass
 from enum import StrEnum
+
+from omnigraph_ops.models.history import Measured
+from omnigraph_ops.models.outcomes import Outcome, StagePlan, StageReport, TableOutcome, TablePlanned
 
 
 class EvidenceTier(StrEnum):
@@ -213,11 +218,24 @@ class RepairRow:
         """Whether somebody may publish the newest version at all. Pure."""
         return self.readable and self.lance_head_version > self.manifest_version
 
+    @property
+    def is_published(self) -> bool:
+        """Whether a repair publishes it. Pure."""
+        return self.action in {RepairAction.HEALED, RepairAction.FORCED}
+
+    @property
+    def refusal(self) -> str | None:
+        """Why a repair left it, None when it did not. Pure."""
+        if self.action is not RepairAction.REFUSED:
+            return None
+        return self.error or f"repair refused {self.classification.value} drift"
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class RepairPreview:
+class RepairPreview(StagePlan):
     """What repair would publish; `digest` binds an approval to exactly this value."""
 
+    stage = "repair"
     uri: str
     stamp: int
     planned_at_us: int
@@ -226,6 +244,12 @@ class RepairPreview:
     tables: tuple[str, ...] = ()
     """The table keys it was narrowed to; empty for every maintained table."""
     digest: str
+
+    def by_table(self) -> Iterator[TablePlanned]:
+        for row in self.rows:
+            drifted = row.classification is not Classification.NO_DRIFT
+            before = Measured(version=row.manifest_version)
+            yield TablePlanned(table_key=row.table_key, before=before, asked=drifted)
 
     @property
     def drifted(self) -> tuple[RepairRow, ...]:
@@ -238,9 +262,10 @@ class RepairPreview:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class RepairReport:
+class RepairReport(StageReport):
     """What repair did; `manifest_version` is the new graph version or None when nothing was published."""
 
+    stage = "repair"
     uri: str
     confirm: bool
     force: bool
@@ -252,3 +277,41 @@ class RepairReport:
     @property
     def refused(self) -> tuple[RepairRow, ...]:
         return tuple(r for r in self.tables if r.action is RepairAction.REFUSED)
+
+    def outcome(self, plan: object = None) -> Outcome:
+        return Outcome(
+            stage=self.stage,
+            detail=self._detail(),
+            applied=self.manifest_version is not None,
+            changed=any(row.is_published for row in self.tables),
+            asks_by_plan=True,
+            problem="; ".join(self._refusals()),
+            tables=tuple(
+                TableOutcome(table_key=row.table_key, changed=row.is_published, error=row.refusal)
+                for row in self.tables
+            ),
+        )
+
+    def then(self, later: RepairReport) -> RepairReport:
+        """The last that published: what comes after it only finds that there is nothing to do. Pure."""
+        return later if later.manifest_version is not None or self.manifest_version is None else self
+
+    def _detail(self) -> str:
+        counts = Counter(row.action.value for row in self.tables)
+        done = ", ".join(f"{number} {action}" for action, number in sorted(counts.items()))
+        version = self.manifest_version
+        return f"{done}; {'nothing was published' if version is None else f'graph manifest version {version}'}"
+
+    def _refusals(self) -> Iterator[str]:
+        """What was refused, and what a person can do about it. Pure."""
+        lost = [row.table_key for row in self.refused if not row.publishable]
+        if others := len(self.refused) - len(lost):
+            yield (
+                f"repair refused {others} suspicious or unverifiable table(s), they are as they were; review the "
+                "preview and run again with --force --confirm only if publishing that drift is intended"
+            )
+        if lost:
+            yield (
+                f"no repair helps {', '.join(lost)}: the newest version cannot be read and is not published, whoever "
+                "asks; restore the graph from a backup"
+            )

@@ -1,15 +1,14 @@
-"""From what a run left to its record, table by table. Pure."""
+"""From what a run left to its record, table by table, and to the last word of the audit log. Pure."""
 
 from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Iterable
 from dataclasses import dataclass, fields, replace
-from typing import Protocol, TypeVar
+from typing import TypeVar
 
 from omnigraph_ops.coordination.freezes import tells_of_freeze
 from omnigraph_ops.graph.layout import new_ulid, now_us
-from omnigraph_ops.models.cleanup import OrphanedFork, TableCleanupPlan
 from omnigraph_ops.models.history import (
     Answer,
     Measured,
@@ -21,91 +20,78 @@ from omnigraph_ops.models.history import (
     TableRecord,
     Work,
 )
-from omnigraph_ops.models.optimize import SkipReason, TablePlan, TableStats
-from omnigraph_ops.models.repair import Classification, RepairRow
-from omnigraph_ops.models.runs import Outcome, TableOutcome
-from omnigraph_ops.outcomes.results import RunResults, StageFailure, outcomes_of
+from omnigraph_ops.models.outcomes import Outcome, TableOutcome, TablePlanned, TableRow
+from omnigraph_ops.outcomes.audit_log import AuditEvent
+from omnigraph_ops.outcomes.results import RunResults, StageFailure, in_turn, outcomes_of
 
-
-class _Keyed(Protocol):
-    @property
-    def table_key(self) -> str | None: ...
-
-
-K = TypeVar("K", bound=_Keyed)
+R = TypeVar("R", bound=TableRow)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TableParts:
-    """Everything about one table; None where no stage looked."""
+    """Everything about one table."""
 
     table_key: str
     before: Measured
     after: Measured
-    plan: TablePlan | None
-    optimized: TableStats | None
-    previewed: RepairRow | None
-    cleanup_plan: TableCleanupPlan | None
-    planned_forks: tuple[OrphanedFork, ...]
+    planned: tuple[tuple[str, TablePlanned], ...]
+    """What the plan of each stage knows of it, with the name of the stage."""
     done: tuple[tuple[str, TableOutcome], ...]
-    """What each stage did to it, with the name of the stage."""
+    """What each stage did to it."""
     failures: tuple[StageFailure, ...]
     interrupted: bool
     """Whether the run was ended while it worked on the table."""
     decisions: tuple[RunDecision, ...]
     """All of the run."""
+    by_plan: frozenset[str]
+    """The stages of which only the plan tells which tables a decision is about."""
+
+    @property
+    def asked(self) -> frozenset[str]:
+        """The stages whose plan asks somebody about the table."""
+        return frozenset(stage for stage, plan in self.planned if plan.asked)
+
+    @property
+    def decided(self) -> tuple[RunDecision, ...]:
+        """The decisions about plans that name the table."""
+        done = {stage for stage, row in self.done if stage not in self.by_plan and not row.reason}
+        return tuple(decision for decision in self.decisions if decision.stage in self.asked | done)
 
 
 def parts_of(results: RunResults) -> tuple[TableParts, ...]:
     """The parts of every table that any stage looked at, by key. Pure."""
-    plan = _by_key(results.optimize_plan.tables if results.optimize_plan else ())
-    optimized = _by_key(results.optimize.tables if results.optimize else ())
-    previewed = _by_key(results.preview.rows if results.preview else ())
-    cleanup_plan = _by_key(results.cleanup_plan.tables if results.cleanup_plan else ())
-    planned_forks = _by_key(results.cleanup_plan.orphaned_forks if results.cleanup_plan else ())
-    failures = _by_key(results.failures)
-    done: dict[str, list[tuple[str, TableOutcome]]] = defaultdict(list)
-    for outcome in outcomes_of(results):
-        for row in outcome.tables:
-            done[row.table_key].append((outcome.stage, row))
+    planned = _by_key((stage, row) for stage in in_turn(results.plans) for row in results.plans[stage].by_table())
+    outcomes = outcomes_of(results)
+    done = _by_key((outcome.stage, row) for outcome in outcomes for row in outcome.tables)
+    failures: dict[str, list[StageFailure]] = defaultdict(list)
+    for failure in results.failures:
+        if failure.table_key:
+            failures[failure.table_key].append(failure)
     before, after = dict(results.before.tables), dict(results.after.tables)
     interrupted = results.interruption.tables if results.interruption else frozenset[str]()
-    everything = (plan, previewed, cleanup_plan, planned_forks, done, failures, interrupted)
+    by_plan = {*results.plans, *(outcome.stage for outcome in outcomes if outcome.asks_by_plan)}
     return tuple(
         TableParts(
             table_key=key,
             before=before.get(key, Measured()),
             after=after.get(key, Measured()),
-            plan=_first(plan, key),
-            optimized=_first(optimized, key),
-            previewed=_first(previewed, key),
-            cleanup_plan=_first(cleanup_plan, key),
-            planned_forks=tuple(planned_forks.get(key, ())),
+            planned=tuple(planned.get(key, ())),
             done=tuple(done.get(key, ())),
             failures=tuple(failures.get(key, ())),
-            interrupted=key in interrupted or _was_left(_first(optimized, key)),
+            interrupted=key in interrupted or any(row.interrupted for _, row in done.get(key, ())),
             decisions=results.decisions,
+            by_plan=frozenset(by_plan),
         )
-        for key in sorted({key for found in everything for key in found})
+        for key in sorted({*planned, *done, *failures, *interrupted})
     )
 
 
-def _by_key(rows: Iterable[K]) -> dict[str, list[K]]:
-    """The rows by their table; those about none are left out. Pure."""
-    found: dict[str, list[K]] = defaultdict(list)
-    for row in rows:
-        if row.table_key:
-            found[row.table_key].append(row)
+def _by_key(rows: Iterable[tuple[str, R]]) -> dict[str, list[tuple[str, R]]]:
+    """The rows of stages by their table. Pure."""
+    found: dict[str, list[tuple[str, R]]] = defaultdict(list)
+    for stage, row in rows:
+        found[row.table_key].append((stage, row))
     return found
-
-
-def _first(found: dict[str, list[K]], key: str) -> K | None:
-    return next(iter(found.get(key, ())), None)
-
-
-def _was_left(stats: TableStats | None) -> bool:
-    """Whether an optimize stopped with a part of the table done. Pure."""
-    return stats is not None and stats.committed and stats.skipped is SkipReason.INTERRUPTED
 
 
 _NO_WORK = "no work"
@@ -113,8 +99,10 @@ _NO_WORK = "no work"
 
 def table_record(of: TableParts) -> TableRecord:
     """The row of one table. Pure."""
-    stats, after = of.optimized, of.after
     stages, error = tuple(stage for stage, row in of.done if row.changed), _error(of)
+    rewrite, after = next((row.rewrite for _, row in of.done if row.rewrite is not None), None), of.after
+    if after.version is None and rewrite is not None:
+        after = replace(after, version=rewrite.published_version)
     return TableRecord(
         table_key=of.table_key,
         outcome=_outcome(of, error, stages),
@@ -122,11 +110,11 @@ def table_record(of: TableParts) -> TableRecord:
         reason="" if stages or error is not None else _reason(of),
         error=error,
         before=_before(of),
-        after=after if after.version is not None or stats is None else replace(after, version=stats.published_version),
+        after=after,
         work=Work.of(row.work for _, row in of.done),
-        executor=stats.executor.value if stats is not None and stats.committed else None,
-        windows=stats.windows if stats is not None else (),
-        decisions=tuple(d for d in of.decisions if _concerns(d.stage, of)),
+        executor=rewrite.executor if rewrite is not None else None,
+        windows=rewrite.windows if rewrite is not None else (),
+        decisions=of.decided,
     )
 
 
@@ -140,62 +128,52 @@ def _outcome(of: TableParts, error: str | None, stages: tuple[str, ...]) -> RunO
 
 def _error(of: TableParts) -> str | None:
     """The first thing that failed about the table. Pure."""
+    tried = {stage for stage, _ in of.done}
     found = (
         *(f.message for f in of.failures),
-        of.plan.error if of.plan and of.optimized is None else None,
+        *(plan.error for stage, plan in of.planned if stage not in tried),
         *(row.error for _, row in of.done),
     )
     return next((error for error in found if error), None)
 
 
 def _reason(of: TableParts) -> str:
-    """Why nothing was done: a token of optimize, what keeps cleanup away, or that there was no work. Pure."""
-    stats, plan, cleanup = of.optimized, of.plan, of.cleanup_plan
-    # A decision that was not an approval says more than what the plan would have done.
-    turned_down = [d for d in of.decisions if d.answer is not Answer.APPROVED and _concerns(d.stage, of)]
-    undecided = {"repair", "cleanup"} - {d.stage for d in of.decisions}
-    found = (
-        "interrupted" if of.interrupted else None,
-        stats.skipped.value if stats and stats.skipped else None,
-        plan.skipped.value if plan and plan.skipped else None,
-        *(f"{d.stage} {d.answer.value}" for d in turned_down),
-        cleanup.refused if cleanup else None,
-        *(row.reason for _, row in reversed(of.done)),
-        *(f"{stage} not confirmed" for stage in sorted(undecided) if _concerns(stage, of)),
-    )
-    return next((reason for reason in found if reason), _NO_WORK)
+    """Why nothing was done: what the first stage says that has a reason, or that there was no work. Pure."""
+    if of.interrupted:
+        return "interrupted"
+    for stage in in_turn({name: None for name, _ in (*of.done, *of.planned)}):
+        found = (
+            # A decision that was not an approval says more than what the plan would have done.
+            *(f"{stage} {d.answer.value}" for d in of.decided if d.stage == stage and d.answer is not Answer.APPROVED),
+            *(row.reason for name, row in of.done if name == stage),
+            *(plan.reason for name, plan in of.planned if name == stage),
+        )
+        if reason := next((reason for reason in found if reason), ""):
+            return reason
+    undecided = of.asked - {decision.stage for decision in of.decisions}
+    return f"{min(undecided)} not confirmed" if undecided else _NO_WORK
 
 
 def _before(of: TableParts) -> Measured:
     """How the table stood when it was planned, as far as the run knows: nothing is read for this. Pure."""
-    known, plan, stats = of.before, of.plan, of.optimized
-    if plan is not None and plan.error is None:
-        looked = plan.fragments > 0 or plan.rows > 0
-        return replace(
-            known,
-            version=plan.read_version,
-            rows=plan.rows if looked else known.rows,
-            fragments=plan.fragments if looked else known.fragments,
-            data_bytes=plan.data_bytes if looked else known.data_bytes,
-        )
-    if stats is not None and of.after.fragments is not None:
-        moved = stats.fragments_removed - stats.fragments_added
-        # Optimizing changes no row; whoever wrote meanwhile is in neither number.
-        known = replace(known, fragments=max(0, of.after.fragments + moved), rows=stats.rows)
-    if known.version is None:
-        cleanup, drifted = of.cleanup_plan, of.previewed
-        pinned = cleanup.pinned_version if cleanup else drifted.manifest_version if drifted else None
-        known = replace(known, version=pinned)
+    known, looked = of.before, {stage for stage, plan in of.planned if plan.error is None}
+    for stage, row in of.done:
+        if row.rewrite is not None and stage not in looked and of.after.fragments is not None:
+            moved = row.work.fragments_removed - row.work.fragments_added
+            # Whoever wrote meanwhile is in neither number.
+            known = replace(known, fragments=max(0, of.after.fragments + moved), rows=row.rewrite.rows)
+    for _, plan in of.planned:
+        known = _filled(known, plan.before)
     return known
 
 
-def _concerns(stage: str, of: TableParts) -> bool:
-    """Whether the plan of a stage that is decided about names the table. Pure."""
-    if stage == "repair":
-        return of.previewed is not None and of.previewed.classification is not Classification.NO_DRIFT
-    if stage == "cleanup":
-        return bool(of.planned_forks or (of.cleanup_plan is not None and of.cleanup_plan.versions))
-    return any(name == stage and not row.reason for name, row in of.done)
+def _filled(known: Measured, more: Measured) -> Measured:
+    """What is known, and what only the other one says. Pure."""
+    missing = [name for name in _MEASURES if getattr(known, name) is None]
+    return replace(known, **{name: getattr(more, name) for name in missing})
+
+
+_MEASURES = tuple(field.name for field in fields(Measured))
 
 
 def record_of(header: RunHeader, results: RunResults) -> RunRecord:
@@ -236,14 +214,9 @@ def outcome_of(results: RunResults, *, failed: bool) -> RunOutcome:
 
 def _kept_by_freeze(results: RunResults) -> bool:
     """Whether a freeze kept the run from a table, or from all of the graph. Pure."""
-    planned = results.optimize_plan.tables if results.optimize_plan else ()
-    done = results.optimize.tables if results.optimize else ()
-    cleanup = results.cleanup_plan.tables if results.cleanup_plan else ()
-    return (
-        results.frozen
-        or SkipReason.FROZEN in {*(plan.skipped for plan in planned), *(stats.skipped for stats in done)}
-        or any(table.refused and tells_of_freeze(table.refused) for table in cleanup)
-    )
+    planned = [row.reason for plan in results.plans.values() for row in plan.by_table()]
+    done = (row.reason for outcome in outcomes_of(results) for row in outcome.tables)
+    return results.frozen or RunOutcome.FROZEN.value in {*planned, *done} or any(map(tells_of_freeze, planned))
 
 
 def _errors(results: RunResults, outcomes: Iterable[Outcome], tables: Iterable[TableRecord]) -> tuple[str, ...]:
@@ -268,16 +241,35 @@ def _counts(tables: Iterable[TableRecord]) -> TableCounts:
 
 
 def _graph_before(results: RunResults, tables: Iterable[TableRecord]) -> Measured:
-    """How the graph stood before, from the plan, else from what is known of the time after. Pure."""
-    known, plan, after = results.before.graph, results.optimize_plan, results.after.graph
-    if plan is not None:
-        return Measured(
-            version=plan.graph_version if known.version is None else known.version,
-            rows=sum(t.rows for t in plan.tables),
-            fragments=sum(t.fragments for t in plan.tables),
-            data_bytes=sum(t.data_bytes for t in plan.tables),
-        )
+    """How the graph stood before, from a plan, else from what is known of the time after. Pure."""
+    known, after = results.before.graph, results.after.graph
+    said: Measured | None = next(filter(None, (plan.graph_before() for plan in results.plans.values())), None)
+    if said is not None:
+        return said if known.version is None else replace(said, version=known.version)
     if after.fragments is None:
         return known
     maintained = [t.work for t in tables if t.after.fragments is not None]
     return replace(known, fragments=after.fragments + sum(w.fragments_removed - w.fragments_added for w in maintained))
+
+
+def wants_audit(results: RunResults) -> bool:
+    """Whether the audit log says something of a run although nothing of it began: what failed or was refused. Pure."""
+    return any(report.audited_as for report in results.reports.values()) or any(
+        not outcome.applied or outcome.failures or any(t.error for t in outcome.tables)
+        for outcome in outcomes_of(results)
+    )
+
+
+def audit_end(results: RunResults, *, error: str | None, interrupted: bool) -> tuple[AuditEvent, str]:
+    """How the audit log ends a run, and its detail. Pure."""
+    told = [outcome for outcome in outcomes_of(results) if outcome.detail]
+    details = [outcome.detail for outcome in told]
+    if not details and error is not None:
+        details = ["nothing was removed or published"]
+    if interrupted:
+        event = AuditEvent.INTERRUPTED
+    elif error is not None or not all(outcome.applied for outcome in told):
+        event = AuditEvent.FAILED
+    else:
+        event = AuditEvent.APPLIED
+    return event, "; ".join(filter(None, (error, *details)))

@@ -4,18 +4,22 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Generic, TypeVar
 
-from omnigraph_ops.models.backup import BackupLeft, BackupReport, VerifyReport
-from omnigraph_ops.models.cleanup import CleanupPlan, CleanupStats, OrphanedFork, RowRetentionReport
-from omnigraph_ops.models.health import RecoverReport
+from pydantic import BeforeValidator
+
+from omnigraph_ops import serde
+from omnigraph_ops.errors import InvalidInput
 from omnigraph_ops.models.history import Measured, RunDecision, RunRecord
-from omnigraph_ops.models.optimize import OptimizePlan, OptimizeReport
-from omnigraph_ops.models.orphans import OrphansReport, QuarantineReport
-from omnigraph_ops.models.repair import RepairPreview, RepairReport
-from omnigraph_ops.models.runs import Outcome, by_stage
-from omnigraph_ops.outcomes import of_reports
+from omnigraph_ops.models.outcomes import Outcome, StagePlan, StageReport
+from omnigraph_ops.models.runs import Unit
+
+if TYPE_CHECKING:
+    from omnigraph_ops.graph import Graph
+
+R = TypeVar("R")
 
 HIDDEN = "***"
 _SECRET_NAMES = re.compile(r"SECRET|TOKEN|PASSWORD|PASSWD|PRIVATE_KEY|ACCESS_KEY_ID|FERNET", re.IGNORECASE)
@@ -90,29 +94,75 @@ class Snapshot:
     tables: tuple[tuple[str, Measured], ...] = ()
 
 
+class Recorded(Generic[R]):
+    """What the history has to know of a stage beforehand: its types, and how the graph tells of a unit of it."""
+
+    name: ClassVar[str]
+    report_type: Any = Outcome
+    """Of its reports, which name it as their stage."""
+    plan_type: type[Any]
+
+    def told(self, graph: Graph, unit: Unit) -> R | None:
+        """What a unit did that was cut off, as far as the graph shows; None: nothing. Reads.
+
+        Raises:
+            OpsError: the graph cannot be read.
+        """
+        raise NotImplementedError(f"{self.name} has no units")
+
+
+STAGES: dict[str, Recorded[Any]] = {}
+"""By the name in units and reports. The registry of stages puts them here, since nothing here may import them."""
+
+
+def _reports(raw: Mapping[str, Any]) -> dict[str, Any]:
+    """Reports by their stage, as a file has them; those of other releases stay as they are. Raises `InvalidInput`."""
+    return {name: _typed(STAGES[name].report_type | Outcome, of) if name in STAGES else of for name, of in raw.items()}
+
+
+def _plans(raw: Mapping[str, Any]) -> dict[str, Any]:
+    """Plans by their stage, as a file has them. Raises `InvalidInput`."""
+    return {name: _typed(STAGES[name].plan_type, value) for name, value in raw.items() if name in STAGES}
+
+
+def _typed(cls: Any, value: Any) -> Any:
+    return serde.from_json(cls, value) if isinstance(value, dict) else value
+
+
+def refuse_unknown(stages: Collection[str]) -> None:
+    """Raise `InvalidInput` where a stage is of another release. Pure."""
+    if unknown := ", ".join(repr(stage) for stage in sorted(stages) if stage not in STAGES):
+        raise InvalidInput(f"this release does not know the stage {unknown}")
+
+
+Reports = Annotated[Mapping[str, Any], BeforeValidator(_reports)]
+"""`StageReport`s by their stage."""
+Plans = Annotated[Mapping[str, Any], BeforeValidator(_plans)]
+"""`StagePlan`s by their stage."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class UnitRecord:
+    """One unit in the journal of a run."""
+
+    unit: Unit
+    ended: bool = False
+    """Whether it came to its end. Journals of 0.2.0 do not say so: the graph tells of their units."""
+    reports: Reports = field(default_factory=dict)
+    """What it did; none: nothing."""
+
+    @classmethod
+    def of(cls, unit: Unit, did: StageReport | None) -> UnitRecord:
+        """A unit that ended. Pure."""
+        return cls(unit=unit, ended=True, reports={} if did is None else {did.stage: did})
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunResults:
-    """Plans and reports of a run; None where a stage did not get to leave one, or is not part of the run."""
+    """What the stages of a run planned and did; a stage that did not get to leave anything is not in it."""
 
-    optimize_plan: OptimizePlan | None = None
-    optimize: OptimizeReport | None = None
-    preview: RepairPreview | None = None
-    repair: RepairReport | None = None
-    cleanup_plan: CleanupPlan | None = None
-    cleanup: tuple[CleanupStats, ...] = ()
-    forks: tuple[OrphanedFork, ...] = ()
-    """Orphaned forks that were removed; with an error, that were not."""
-    orphans: OrphansReport | None = None
-    quarantine: QuarantineReport | None = None
-    recovery: RecoverReport | None = None
-    row_retention: RowRetentionReport | None = None
-    backup: BackupReport | None = None
-    verified: VerifyReport | None = None
-    """What reading that backup again found."""
-    backup_left: BackupLeft | None = None
-    """What lies in the place of a backup that did not get to its report."""
-    outcomes: tuple[Outcome, ...] = ()
-    """Of stages that left no report here, one each; `outcomes_of` has those of all stages."""
+    plans: Plans = field(default_factory=dict)
+    reports: Reports = field(default_factory=dict)
     decisions: tuple[RunDecision, ...] = ()
     failures: tuple[StageFailure, ...] = ()
     frozen: bool = False
@@ -123,28 +173,67 @@ class RunResults:
     after: Snapshot = field(default_factory=Snapshot)
 
 
+def in_turn(stages: Collection[str]) -> tuple[str, ...]:
+    """Names of stages in the order in which a night runs them. Pure."""
+    return (*(name for name in STAGES if name in stages), *(name for name in stages if name not in STAGES))
+
+
 def outcomes_of(results: RunResults) -> tuple[Outcome, ...]:
     """What came of every stage of the run, one each. Pure."""
-    return by_stage((*reported(results), *results.outcomes))
+    done = {name: report for name, report in results.reports.items() if not report.is_preview}
+    return tuple(done[name].outcome(results.plans.get(name)) for name in in_turn(done))
 
 
-def reported(results: RunResults) -> Iterator[Outcome]:
-    """The outcomes of the stages that left a report, or rows of one. Pure."""
-    if results.recovery is not None:
-        yield of_reports.of_recovery(results.recovery)
-    if results.optimize is not None:
-        yield of_reports.of_optimize(results.optimize)
-    if results.repair is not None:
-        yield of_reports.of_repair(results.repair)
-    if results.cleanup or results.forks:
-        plan = results.cleanup_plan
-        yield of_reports.of_cleanup(results.cleanup, results.forks, plan.policy if plan else None)
-    if results.row_retention is not None:
-        yield of_reports.of_rows(results.row_retention)
-    if results.orphans is not None:
-        yield of_reports.of_orphans(results.orphans)
-    if results.quarantine is not None and results.quarantine.action != "preview":
-        yield of_reports.of_quarantine(results.quarantine)
-    backup = results.backup or results.backup_left
-    if backup is not None:
-        yield of_reports.of_backup(backup)
+def with_value(results: RunResults, value: object) -> RunResults:
+    """The results with one more plan, report, outcome or failure; what is no part of a record is left out. Pure."""
+    match value:
+        case StageReport():
+            earlier = results.reports.get(value.stage, value)
+            if isinstance(value, Outcome) and not isinstance(earlier, Outcome):
+                return results  # its report says it
+            results = replace(results, reports={**results.reports, value.stage: _onto(value, earlier)})
+            if value.left_undone:
+                return with_value(results, StageFailure(message=value.left_undone, stage=value.stage))
+        case StagePlan():
+            return replace(results, plans={**results.plans, value.stage: value})
+        case StageFailure():
+            return replace(results, failures=(*results.failures, value))
+    return results
+
+
+def with_units(results: RunResults, records: Iterable[UnitRecord]) -> RunResults:
+    """The results with what the units did, for every table and stage that did not get to its report. Pure."""
+    told = _folded(record.reports for record in records)
+    noted = {stage: _onto(report, told.get(stage)) for stage, report in results.reports.items()}
+    return replace(results, reports={**told, **noted})
+
+
+def merged(attempts: Sequence[RunResults]) -> RunResults:
+    """The results of all attempts, oldest first: work adds up, and of the rest the last word counts. Pure.
+
+    Failures, decisions and snapshots are those of no attempt.
+    """
+    plans = {stage: plan for attempt in attempts for stage, plan in attempt.plans.items()}
+    return RunResults(plans=plans, reports=_folded(attempt.reports for attempt in attempts))
+
+
+def _onto(report: StageReport, other: StageReport | None) -> StageReport:
+    """A report with what another one in the same words has beyond it. Pure."""
+    return report.with_units(other) if isinstance(other, type(report)) else report
+
+
+def _folded(many: Iterable[Mapping[str, StageReport]]) -> dict[str, StageReport]:
+    """One report of each stage. Pure."""
+    found: dict[str, StageReport] = {}
+    for reports in many:
+        for stage, report in reports.items():
+            found[stage] = _then(found[stage], report) if stage in found else report
+    return found
+
+
+def _then(first: StageReport, later: StageReport) -> StageReport:
+    """Both as one, in the terms of all stages where one of them is in no others. Pure."""
+    if type(first) is not type(later) and Outcome in {type(first), type(later)}:
+        first, later = first.outcome(), later.outcome()
+    both: StageReport = first.then(later)
+    return both

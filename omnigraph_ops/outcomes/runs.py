@@ -11,17 +11,28 @@ from dataclasses import replace
 from omnigraph_ops.coordination.environment import start_of, this_machine
 from omnigraph_ops.coordination.lease import LeaseKeeper, LeasePlace, committer_lease
 from omnigraph_ops.coordination.state import RUNS_DIR
-from omnigraph_ops.errors import InvalidInput, LeaseHeld, OpsError
+from omnigraph_ops.errors import LeaseHeld, OpsError
 from omnigraph_ops.graph.graph import Graph
 from omnigraph_ops.models.history import Measured, RunDecision, RunHeader, RunOutcome, RunRecord, UnsettledRun
-from omnigraph_ops.models.runs import RunIntent, TaskAttempt, Unit, UnitRecord, UnitResult, UnitValue
+from omnigraph_ops.models.outcomes import StageReport
+from omnigraph_ops.models.runs import RunIntent, TaskAttempt, Unit
 from omnigraph_ops.outcomes import audit_log, history, run_journal
 from omnigraph_ops.outcomes.audit_log import AuditEvent
 from omnigraph_ops.outcomes.history import credentials_of
-from omnigraph_ops.outcomes.record import record_of
-from omnigraph_ops.outcomes.results import Interruption, RunResults, Snapshot, StageFailure, redacted, redacted_record
+from omnigraph_ops.outcomes.record import audit_end, record_of
+from omnigraph_ops.outcomes.results import (
+    Interruption,
+    RunResults,
+    Snapshot,
+    StageFailure,
+    UnitRecord,
+    redacted,
+    redacted_record,
+    refuse_unknown,
+    with_units,
+    with_value,
+)
 from omnigraph_ops.outcomes.run_journal import Journal, Warn
-from omnigraph_ops.outcomes.run_results import audit_end, with_units, with_value
 from omnigraph_ops.progress import Run
 
 _POLL_SECONDS = 0.1
@@ -91,7 +102,7 @@ class RecordedRun(Run):
 
     def at_work(self) -> tuple[str, ...]:
         """The names of the units that began and did not end. Called from signal handlers: takes no lock."""
-        return tuple(record.unit.name for record in tuple(self._units) if record.result is None)
+        return tuple(record.unit.name for record in tuple(self._units) if not record.ended)
 
     def begins(self, unit: Unit) -> None:
         self.check()
@@ -108,14 +119,14 @@ class RecordedRun(Run):
                 self._units.pop()
                 raise
 
-    def ended(self, unit: Unit, value: UnitValue | None) -> None:
+    def ended(self, unit: Unit, did: StageReport | None) -> None:
         with self._turn:
             number = next(n for n, record in enumerate(self._units) if record.unit is unit)
-            self._units[number] = UnitRecord(unit=unit, result=UnitResult.of(value))
+            self._units[number] = UnitRecord.of(unit, did)
             # What went wrong here is not the unit's: the result is in memory, and the graph can tell it, too.
             with contextlib.suppress(OpsError):
                 # Its files are of no use any more, and may be many.
-                self._note(number, UnitRecord(unit=replace(unit, files=()), result=UnitResult.of(value)))
+                self._note(number, UnitRecord.of(replace(unit, files=()), did))
 
     def notes(self, value: object) -> None:
         with self._turn:
@@ -124,7 +135,7 @@ class RecordedRun(Run):
     def tell_the_rest(self) -> None:
         """Give every unit that did not end what the graph shows of it, when nothing works on it any more. Reads."""
         for record in self.records:
-            if record.result is None:
+            if not record.ended:
                 self.ended(record.unit, run_journal.what_came_of(self._graph, record.unit))
 
     def keep_for_later(self, record: RunRecord) -> None:
@@ -234,10 +245,8 @@ def results_of(graph: Graph, found: Journal) -> RunResults:
     Raises:
         InvalidInput: a later release wrote the journal, with a stage that this one does not know.
     """
-    unknown = {record.unit.stage for record in found.units if not run_journal.can_tell(record.unit)}
-    if unknown:
-        raise InvalidInput(f"this release does not know the stage {', '.join(map(repr, sorted(unknown)))}")
-    cut_off = frozenset(r.unit.table_key for r in found.units if r.result is None and r.unit.table_key)
+    refuse_unknown({record.unit.stage for record in found.units})
+    cut_off = frozenset(r.unit.table_key for r in found.units if not r.ended and r.unit.table_key)
     failures: list[StageFailure] = []
     units = tuple(_finished(graph, record, failures) for record in found.units)
     tables = tuple((key, Measured(version=version)) for key, version in found.intent.versions.items())
@@ -248,16 +257,16 @@ def results_of(graph: Graph, found: Journal) -> RunResults:
         failures=tuple(failures),
         interruption=Interruption(reason=CUT_OFF, tables=cut_off),
     )
-    return with_units(known, graph.uri, units)
+    return with_units(known, units)
 
 
 def _finished(graph: Graph, record: UnitRecord, failures: list[StageFailure]) -> UnitRecord:
     """The unit with what the graph shows of it; what cannot be read is a failure and holds up nothing. Reads."""
-    if record.result is not None:
+    if record.ended:
         return record
     unit = record.unit
     try:
-        return replace(record, result=UnitResult.of(run_journal.what_came_of(graph, unit)))
+        return UnitRecord.of(unit, run_journal.what_came_of(graph, unit))
     except OpsError as error:
         sentence = f"what {unit.name} had done before it was interrupted could not be told: {error}"
         failures.append(StageFailure(message=sentence, table_key=unit.table_key or None, stage=unit.stage))

@@ -10,9 +10,13 @@ from __future__ import annotations
 
 import contextlib
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import Annotated, Any
 
+from pydantic import BeforeValidator
+
+from omnigraph_ops import serde
 from omnigraph_ops.coordination.state import TASKS_DIR, Records, refuse
 from omnigraph_ops.errors import InvalidInput, LeaseHeld
 from omnigraph_ops.graph.graph import Graph
@@ -21,10 +25,9 @@ from omnigraph_ops.models.runs import TaskAttempt
 from omnigraph_ops.outcomes import history, run_journal
 from omnigraph_ops.outcomes.audit_log import AuditEvent
 from omnigraph_ops.outcomes.history import credentials_of
-from omnigraph_ops.outcomes.record import record_of
-from omnigraph_ops.outcomes.results import Interruption, RunResults, redacted
+from omnigraph_ops.outcomes.record import audit_end, record_of
+from omnigraph_ops.outcomes.results import Interruption, RunResults, merged, redacted, refuse_unknown, with_units
 from omnigraph_ops.outcomes.run_journal import Journal, Warn
-from omnigraph_ops.outcomes.run_results import audit_end, merged, untold, with_told, with_units
 from omnigraph_ops.outcomes.runs import CUT_OFF, RecordedRun, end_audit, results_of, turn
 from omnigraph_ops.parallel import in_parallel
 from omnigraph_ops.storage.inventory import WORKERS, Stored, below_folder
@@ -37,6 +40,32 @@ _GIVEN_UP_SECONDS = 7 * 86_400
 _NO_REPORT = "the run ended without its report"
 
 
+_OF_0_2 = {"recovery": "recover", "row_retention": "expire-rows", "verified": "verify", "backup_left": "backup"} | {
+    name: name for name in ("optimize", "repair", "orphans", "quarantine", "backup")
+}
+"""The fields in which 0.2.0 kept the reports of stages."""
+
+
+def _results(raw: Any) -> RunResults:
+    """What an attempt left, as a file has it. Raises `InvalidInput`."""
+    if isinstance(raw, RunResults):
+        return raw
+    results = serde.from_json(RunResults, raw if "reports" in raw else {**raw, **_of_0_2(raw)})
+    refuse_unknown(results.reports)
+    return results
+
+
+def _of_0_2(raw: Mapping[str, Any]) -> dict[str, Any]:
+    """The plans and reports that 0.2.0 left: a DAG run may begin before an update and end after it. Pure."""
+    reports = {stage: raw[name] for name, stage in _OF_0_2.items() if raw.get(name)}
+    if raw.get("cleanup") or raw.get("forks"):
+        gone, stuck = ([f for f in raw["forks"] if (f["error"] is None) is is_gone] for is_gone in (True, False))
+        policy = {"uri": "", "keep_versions": None, "older_than_secs": None}
+        forks = {"orphaned_forks_removed": gone, "orphaned_forks_failed": stuck}
+        reports["cleanup"] = {**policy, "tables": raw["cleanup"], **forks}
+    return {"reports": reports, "plans": {"optimize": raw["optimize_plan"]} if raw.get("optimize_plan") else {}}
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TaskLeft:
     """What one attempt of a task did, and why it did not do more."""
@@ -44,7 +73,7 @@ class TaskLeft:
     header: RunHeader
     """Of the DAG run."""
     task: TaskAttempt
-    results: RunResults
+    results: Annotated[RunResults, BeforeValidator(_results)]
     """With an interruption: its process ended before it could write this, and the graph told."""
     skipped: str = ""
     """Why its stage was not even planned, as a sentence."""
@@ -67,9 +96,9 @@ class TaskJournals:
         """The newest attempt of each task that left anything, by its instance. Pure."""
         return {left.task.instance: left for left in self.left}
 
-    def results(self, uri: str, *task_ids: str) -> RunResults:
+    def results(self, *task_ids: str) -> RunResults:
         """What all attempts did, or those of some tasks. Pure."""
-        return merged([one.results for one in self.left if not task_ids or one.task.task_id in task_ids], uri)
+        return merged([one.results for one in self.left if not task_ids or one.task.task_id in task_ids])
 
 
 def leave(graph: Graph, run: RecordedRun, *, skipped: str = "") -> None:
@@ -80,9 +109,10 @@ def leave(graph: Graph, run: RecordedRun, *, skipped: str = "") -> None:
     """
     assert run.task is not None
     run.tell_the_rest()
-    records = untold(run.results, run.records)
-    told = merged([with_units(RunResults(), graph.uri, (record,)) for record in records], graph.uri)
-    results = replace(with_told(run.results, told, graph.uri), decisions=run.decisions)
+    results = with_units(run.results, run.records)
+    failed = {failure.table_key: failure.message for failure in results.failures}
+    reports = {stage: report.with_failures(failed) for stage, report in results.reports.items()}
+    results = replace(results, reports=reports, decisions=run.decisions)
     _put(graph, run.folder, TaskLeft(header=run.header, task=run.task, results=results, skipped=skipped))
 
 
@@ -195,7 +225,7 @@ def _record(graph: Graph, header: RunHeader, warn: Warn, *, again: bool) -> RunR
     decisions = tuple(dict.fromkeys(d for left in found.left for d in left.results.decisions))
     cut_off = frozenset(key for left in found.left if (cut := left.results.interruption) for key in cut.tables)
     ended = Interruption(reason=_NO_REPORT, tables=cut_off)
-    results = replace(found.results(graph.uri), decisions=decisions, interruption=ended)
+    results = replace(found.results(), decisions=decisions, interruption=ended)
     record = None if again else history.read_run(graph, header.run_id)
     if record is None:
         record = record_of(header, results)

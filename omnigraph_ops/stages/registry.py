@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from omnigraph_ops.errors import InvalidInput
-from omnigraph_ops.stages.backup.stage import Backup
+from omnigraph_ops.outcomes.results import STAGES
+from omnigraph_ops.stages.backup.stage import Backup, Verified
 from omnigraph_ops.stages.cleanup.stage import Cleanup
 from omnigraph_ops.stages.expire_rows.stage import ExpireRows
 from omnigraph_ops.stages.freeze.stage import FreezeStage
 from omnigraph_ops.stages.health.stage import Health
 from omnigraph_ops.stages.optimize.stage import OptimizeStage, PlanOptimize
-from omnigraph_ops.stages.orphans.stage import Orphans
+from omnigraph_ops.stages.orphans.stage import Orphans, Quarantined
 from omnigraph_ops.stages.recovery.stage import Check, Recover
 from omnigraph_ops.stages.repair.stage import Repair
 from omnigraph_ops.stages.stage import AnyPlanned, AnyRun, TaskIds
@@ -23,6 +24,8 @@ KEEPING: tuple[AnyRun, ...] = (Backup(), FreezeStage())
 PLANNED: tuple[AnyPlanned, ...] = (Repair(), Cleanup(), Orphans(), ExpireRows())
 UNASKED_BY_NAME: Mapping[str, AnyRun] = {stage.name: stage for stage in (*UNASKED, *KEEPING)}
 BY_NAME: Mapping[str, AnyPlanned] = {stage.name: stage for stage in PLANNED}
+STAGES.update({recorded.name: recorded for recorded in (*UNASKED, *PLANNED, Quarantined(), *KEEPING, Verified())})
+STAGES["forks"] = BY_NAME["cleanup"]  # as journals of 0.2.0 call those units
 
 
 def planned(name: str) -> AnyPlanned:

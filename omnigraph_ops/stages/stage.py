@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, Protocol, TypeVar
 
-from omnigraph_ops.models.runs import Outcome
+from omnigraph_ops.models.outcomes import StageReport
+from omnigraph_ops.outcomes.results import Recorded
 from omnigraph_ops.progress import Progress
 from omnigraph_ops.requests import Q
 from omnigraph_ops.views.view import Question, View
@@ -18,13 +19,14 @@ if TYPE_CHECKING:
     from omnigraph_ops.coordination.sealed import Sealable
     from omnigraph_ops.graph import Graph
     from omnigraph_ops.models.health import DriftFinding
-    from omnigraph_ops.outcomes.results import RunResults
 
     P = TypeVar("P", bound=Sealable)
 else:
     P = TypeVar("P")
 R = TypeVar("R")
 """The report of a stage."""
+D = TypeVar("D", bound=StageReport)
+"""The report of a stage that plans first."""
 
 
 T = TypeVar("T")
@@ -96,11 +98,12 @@ class FormField:
     """None, and an empty title: those of the request."""
 
 
-class Stage(ABC, Generic[Q, R]):
-    """One thing that this tool does to a graph. Stages are stateless; importing one loads no Lance."""
+class Stage(ABC, Recorded[R], Generic[Q, R]):
+    """One thing that this tool does to a graph. Stages are stateless; importing one loads no Lance.
 
-    name: ClassVar[str]
-    """The verb, the audit entry, the history, the addresses of the page."""
+    Its name is the verb, the audit entry, and the addresses of the page.
+    """
+
     effect: ClassVar[Effect]
     summary: ClassVar[str]
     """One line of help."""
@@ -162,11 +165,10 @@ def not_read(tables: Sequence[str]) -> str:
     return f"{len(tables)} table(s) cannot be read: {', '.join(tables)}; nothing was written; run `omnigraph-ops check`"
 
 
-class PlannedStage(Stage[Q, R], Generic[Q, P, R]):
+class PlannedStage(Stage[Q, D], Generic[Q, P, D]):
     """A stage that plans first: the plan is sealed, a person may approve it, and it is applied unchanged."""
 
     plan_type: type[P]
-    report_type: type[R]
     tasks: ClassVar[TaskIds]
     dag_id: ClassVar[str]
     """Of the DAG that a person triggers."""
@@ -200,14 +202,14 @@ class PlannedStage(Stage[Q, R], Generic[Q, P, R]):
         """Raise `OpsError` if no plan could be applied here, for want of something outside of the graph. Reads."""
 
     @abstractmethod
-    def apply(self, graph: Graph, plan: P, tell: Progress, *, force: bool = False) -> R:
+    def apply(self, graph: Graph, plan: P, tell: Progress, *, force: bool = False) -> D:
         """Carry out the plan unchanged, after checking its preconditions again.
 
         Args:
             force: the switch is on.
         """
 
-    def apply_on_spark(self, graph: Graph, plan: P, tell: Progress, submit: Submit, *, force: bool = False) -> R:
+    def apply_on_spark(self, graph: Graph, plan: P, tell: Progress, submit: Submit, *, force: bool = False) -> D:
         """Carry out the plan, its heavy part submitted to Spark where it has a job. The effect of `apply`."""
         return self.apply(graph, plan, tell, force=force)
 
@@ -223,15 +225,11 @@ class PlannedStage(Stage[Q, R], Generic[Q, P, R]):
     def question(self, plan: P, *, force: bool = False) -> Question:
         """What a person is asked. Pure."""
 
-    @abstractmethod
-    def outcome(self, report: R) -> Outcome:
-        """What history, audit log and metrics record of the report. Pure."""
-
     def is_routine(self, plan: P) -> bool:
         """Whether the whole plan is of the routine that a confirmation alone covers. Pure."""
         return False
 
-    def is_carried_out(self, plan: P, report: R) -> bool:
+    def is_carried_out(self, plan: P, report: D) -> bool:
         """Whether an earlier attempt with this report has done the whole plan, which cannot be done again. Pure."""
         return False
 
@@ -243,22 +241,21 @@ class PlannedStage(Stage[Q, R], Generic[Q, P, R]):
         """
         return ()
 
-    def left_out(self, plan: P) -> Sequence[Any]:
-        """The rows, as of a report, of tables that a plan leaves out because they are damaged. Pure.
+    def left_out(self, plan: P) -> D | None:
+        """The report on tables that a plan leaves out because they are damaged; None: there are none. Pure.
 
         They count as failed in a run that carries out the plan, or whose plan has nothing else to do.
         """
-        return ()
+        return None
 
-    def failures(self, report: R) -> Sequence[str]:
+    def failures(self, report: D) -> Sequence[str]:
         """What failed, a sentence each. Any of it makes a run fail. Pure."""
-        outcome = self.outcome(report)
+        outcome = report.outcome()
         return (*(f"{t.table_key}: {t.error}" for t in outcome.tables if t.error is not None), *outcome.failures)
 
-    def report_in(self, results: RunResults) -> R | None:
-        """The report of this stage among what the tasks of a run left. Pure."""
-        left = (getattr(results, field.name) for field in fields(results))
-        return next((value for value in left if isinstance(value, self.report_type)), None)
+    def removed(self, report: D) -> Sequence[str]:
+        """What it removed, each kind as in `3 rows`, for the audit log. Pure."""
+        return ()
 
     def preview(self, plan: P) -> object:
         """What the shell prints of a plan, as JSON or as its view. Pure."""
@@ -289,7 +286,7 @@ class PlannedStage(Stage[Q, R], Generic[Q, P, R]):
         return None
 
 
-class PartedStage(PlannedStage[Q, P, R]):
+class PartedStage(PlannedStage[Q, P, D]):
     """A planned stage of which each part can be done by itself: a DAG maps one task over lots of them."""
 
     @abstractmethod
@@ -297,16 +294,12 @@ class PartedStage(PlannedStage[Q, P, R]):
         """The parts that have work, in the order of their turn. Pure."""
 
     @abstractmethod
-    def apply_part(self, graph: Graph, plan: P, part: str) -> R:
+    def apply_part(self, graph: Graph, plan: P, part: str) -> D:
         """Carry out one part of the plan unchanged, after checking its preconditions again."""
 
     def side_by_side(self, settings: Settings) -> int:
         """How many parts may be carried out at once, in threads of one process. Pure."""
         return 1
-
-    @abstractmethod
-    def joined(self, reports: Sequence[R]) -> R:
-        """The reports of some parts as one. Pure."""
 
 
 AnyPlanned = PlannedStage[Any, Any, Any]

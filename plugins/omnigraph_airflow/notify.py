@@ -31,7 +31,7 @@ def maintained_asset(name: str) -> Asset:
 
 def update_of(facts: RunFacts, graph: Graph, *, run_id: str, outcome: str) -> dict[str, Any]:
     """What the event says: the graph's version, and what the run did. The keys are documented. Reads the graph."""
-    tables = facts.done.optimize.tables if facts.done.optimize else ()
+    tables = facts.optimized.tables if facts.optimized else ()
     outcomes = (facts.outcome_of(stage) for stage in BY_NAME.values())
     work = Work.of(w for done in outcomes if done for w in (done.work, *(table.work for table in done.tables)))
     return {

@@ -13,14 +13,14 @@ from typing import TYPE_CHECKING, Any
 
 from omnigraph_airflow.decisions import Decision, refusal
 from omnigraph_ops import __version__
+from omnigraph_ops.models.backup import BackupLeft, BackupReport
 from omnigraph_ops.models.health import DriftFinding
 from omnigraph_ops.models.history import Answer, RunDecision, RunHeader, RunOrigin
-from omnigraph_ops.models.optimize import OptimizePlan, SkipReason, TableStats
-from omnigraph_ops.models.runs import Outcome
-from omnigraph_ops.outcomes.of_reports import amplification
-from omnigraph_ops.outcomes.results import RunResults, StageFailure
-from omnigraph_ops.outcomes.run_results import with_value
+from omnigraph_ops.models.optimize import OptimizePlan, OptimizeReport, SkipReason, TableStats
+from omnigraph_ops.models.outcomes import Outcome
+from omnigraph_ops.outcomes.results import RunResults, StageFailure, outcomes_of, with_value
 from omnigraph_ops.quantities import human_bytes, moment
+from omnigraph_ops.stages.optimize.stage import written
 from omnigraph_ops.stages.registry import BY_NAME, planned, tasks_by_stage
 from omnigraph_ops.stages.stage import AnyPlanned
 from omnigraph_ops.views.markdown import contents, prose
@@ -80,15 +80,18 @@ class RunFacts:
     @property
     def reports(self) -> dict[str, Any]:
         """What the stages that plan first report, by their names. Pure."""
-        found = {stage.name: stage.report_in(self.done) for stage in BY_NAME.values()}
-        return {name: report for name, report in found.items() if report is not None}
+        done = ((name, self.done.reports.get(name)) for name in BY_NAME)
+        return {name: report for name, report in done if report is not None and not isinstance(report, Outcome)}
+
+    @property
+    def optimized(self) -> OptimizeReport | None:
+        """What became of the tables that nobody is asked about. Pure."""
+        found: OptimizeReport | None = self.done.reports.get("optimize")
+        return found
 
     def outcome_of(self, stage: AnyPlanned) -> Outcome | None:
         """What came of a stage; None when it was not carried out. Pure."""
-        report = stage.report_in(self.done)
-        if report is not None:
-            return stage.outcome(report)
-        return next((outcome for outcome in self.done.outcomes if outcome.stage == stage.name), None)
+        return next((outcome for outcome in outcomes_of(self.done) if outcome.stage == stage.name), None)
 
 
 _BAD_STATES = ("failed", "upstream_failed")
@@ -115,12 +118,12 @@ def _tables(facts: RunFacts) -> tuple[str, ...]:
     named = [_sentence(f) for f in facts.failures if f.table_key is not None]
     named += _of_stages(facts)
     told = {f.table_key for f in facts.failures}
-    for outcome in facts.done.outcomes:
-        broken = [t for t in outcome.tables if t.error and t.table_key not in told]
-        named += [f"{outcome.stage} {t.table_key}: {t.error}" for t in broken]
-        named += [f"{outcome.stage}: {failure}" for failure in outcome.failures]
-    tables = facts.done.optimize.tables if facts.done.optimize else ()
-    return (*named, *(f"optimize {s.table_key}: {s.error}" for s in tables if s.error and s.table_key not in told))
+    for outcome in outcomes_of(facts.done):
+        if outcome.stage not in facts.reports:
+            broken = [t for t in outcome.tables if t.error and t.table_key not in told]
+            named += [f"{outcome.stage} {t.table_key}: {t.error}" for t in broken]
+            named += [f"{outcome.stage}: {failure}" for failure in outcome.failures]
+    return tuple(named)
 
 
 def _of_stages(facts: RunFacts) -> Iterator[str]:
@@ -142,14 +145,15 @@ def results_of(facts: RunFacts, attention: tuple[str, ...] = ()) -> RunResults:
     )
     results = replace(
         facts.done,
-        backup_left=None,  # its section says that no backup was reached
+        # Of a backup that was not reached its section says so.
+        reports={name: done for name, done in facts.done.reports.items() if not isinstance(done, BackupLeft)},
         decisions=decisions_of(facts),
         failures=(*of_tables, *(StageFailure(message=line) for line in failed_tasks(facts))),
         # Nothing else keeps a stage from being planned.
         frozen=bool(facts.skipped),
         attention=attention,
     )
-    return reduce(with_value, (*facts.plans.values(), *facts.reports.values()), results)
+    return reduce(with_value, facts.plans.values(), results)
 
 
 def decisions_of(facts: RunFacts) -> tuple[RunDecision, ...]:
@@ -253,10 +257,10 @@ def _sections(facts: RunFacts) -> Iterator[str]:
 
 
 def _backup(facts: RunFacts) -> list[str]:
-    made = facts.done.backup
-    if made is None:
+    made = facts.done.reports.get("backup")
+    if not isinstance(made, BackupReport):
         return ["Not reached."]
-    read = "read again and sound" if facts.done.verified is not None else "not verified"
+    read = "read again and sound" if "verify" in facts.done.reports else "not verified"
     return [
         f"{prose(made.backup)}: {made.total.files:,} files, {human_bytes(made.total.bytes)}, {read}.",
         f"{human_bytes(made.copied.bytes)} copied, {human_bytes(made.linked.bytes)} taken from "
@@ -266,9 +270,9 @@ def _backup(facts: RunFacts) -> list[str]:
 
 def _attention(facts: RunFacts) -> tuple[str, ...]:
     lines = [line for name, plan in facts.plans.items() for line in planned(name).attention(plan, facts.drift)]
-    late = facts.done.optimize.deferred if facts.done.optimize else ()
+    late = facts.optimized.deferred if facts.optimized else ()
     lines += [f"{t.table_key} had no room in the budget of this run; it stays planned" for t in late]
-    lines += _frozen(facts.done.optimize_plan)
+    lines += _frozen(facts.done.plans.get("optimize"))
     lines += [f"{stage} skipped: {why}" for stage, why in facts.skipped.items()]
     return tuple(lines)
 
@@ -287,7 +291,7 @@ def _frozen(plan: OptimizePlan | None) -> Iterator[str]:
 
 
 def _optimize(facts: RunFacts) -> list[str]:
-    report = facts.done.optimize
+    report = facts.optimized
     if report is None:
         return ["Not reached."]
     spared = [t for t in report.tables if t.skipped in _SPARED]
@@ -297,7 +301,7 @@ def _optimize(facts: RunFacts) -> list[str]:
     lines = _table(header, (_optimize_cells(t) for t in work))
     lines += [f"{rest} of {len(report.tables)} tables had nothing to do."] if rest or not report.tables else []
     lines += [f"{len(spared)} were left alone: below the thresholds, or switched off for them."] if spared else []
-    return lines + ([f"The run {amplification(report)}."] if report.bytes_rewritten else [])
+    return lines + ([f"The run {written(report)}."] if report.bytes_rewritten else [])
 
 
 def _optimize_cells(stats: TableStats) -> tuple[str, ...]:

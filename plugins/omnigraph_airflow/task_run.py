@@ -29,15 +29,15 @@ from omnigraph_ops.errors import OpsError, OutcomeUnknown, StorageError, Transie
 from omnigraph_ops.models.runs import TaskAttempt
 from omnigraph_ops.outcomes import audit_log
 from omnigraph_ops.outcomes.audit_log import AuditEvent
-from omnigraph_ops.stages.registry import tasks_by_stage
-from omnigraph_ops.views.markdown import some
+from omnigraph_ops.outcomes.results import RunResults, Snapshot, StageFailure, with_units
+from omnigraph_ops.stages.registry import BY_NAME, tasks_by_stage
 
 if TYPE_CHECKING:
     from airflow.sdk import Context
 
     from omnigraph_airflow.decisions import Decision
     from omnigraph_ops.graph import Graph
-    from omnigraph_ops.models.runs import UnitRecord
+    from omnigraph_ops.outcomes.results import UnitRecord
     from omnigraph_ops.outcomes.runs import RecordedRun
     from omnigraph_ops.storage.store import Storage
 
@@ -82,7 +82,6 @@ def journaled(context: Context, graph: Graph, table_key: str | None) -> Iterator
     Args:
         table_key: the one table that the task is about, None when there is no such one.
     """
-    from omnigraph_ops.outcomes.results import Snapshot, StageFailure
     from omnigraph_ops.outcomes.runs import RecordedRun
     from omnigraph_ops.outcomes.task_journals import leave
 
@@ -152,9 +151,6 @@ def _close_earlier(context: Context, graph: Graph, run: RecordedRun) -> None:
         close(graph, run.header.run_id, is_over=is_over, warn=_log.warning)
 
 
-_MOST_NAMED = 5
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Audited:
     """One task that carries out a decision: its first unit began with an entry that had to be written."""
@@ -183,16 +179,8 @@ class Audited:
 
 def told(units: Sequence[UnitRecord]) -> str:
     """What units removed; empty when they removed nothing. Pure."""
-    done = [record.result for record in units if record.result is not None]
-    cleaned = [result.cleaned for result in done if result.cleaned and result.cleaned.old_versions_removed]
-    forks = sum(result.fork is not None and result.fork.error is None for result in done)
-    files = sum(result.files.files for result in done if result.files is not None)
-    rows = sum(result.expired.rows_removed for result in done if result.expired is not None)
-    versions = sum(stats.old_versions_removed for stats in cleaned)
-    parts = [f"{versions} versions of {some([s.table_key for s in cleaned], _MOST_NAMED)}"] if cleaned else []
-    parts += [f"{forks} orphaned forks"] if forks else []
-    parts += [f"{files} files"] if files else []
-    parts += [f"{rows} rows"] if rows else []
+    done = with_units(RunResults(), units).reports
+    parts = [part for stage in BY_NAME.values() if stage.name in done for part in stage.removed(done[stage.name])]
     return f"{' and '.join(parts)} removed" if parts else ""
 
 

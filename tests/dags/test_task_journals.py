@@ -274,7 +274,10 @@ def test_a_cleared_run_counts_a_table_once_whichever_task_is_dealt_it(graph: Gra
     assert not read_tasks(graph.storage, WHOLE).open
     assert run.run(second, tmp_path / "n") == 0
     run.report()
-    found, done = history.read_run(graph, WHOLE), read_tasks(graph.storage, WHOLE).last()["b"].results.optimize
+    found, done = (
+        history.read_run(graph, WHOLE),
+        read_tasks(graph.storage, WHOLE).last()["b"].results.reports["optimize"],
+    )
     assert found is not None
     assert done is not None
     assert found.work.fragments_removed == done.tables[0].fragments_removed > 0

@@ -9,10 +9,9 @@ import pytest
 
 from omnigraph_ops.graph import Graph
 from omnigraph_ops.outcomes import audit_log, history
-from omnigraph_ops.stages.registry import BY_NAME
 from tests.conftest import DemoGraph
 from tests.support.runs import Finished
-from tests.support.toy_stage import SHELF, Shelve
+from tests.support.toy_stage import SHELF, Shelve, register
 
 pytestmark = [pytest.mark.airflow, pytest.mark.xdist_group("airflow")]
 DAG_ID = Shelve.dag_id
@@ -21,7 +20,7 @@ Answer = Callable[..., list[dict[str, Any]]]
 
 @pytest.fixture(autouse=True)
 def _registered(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(BY_NAME, "shelve", Shelve())
+    register(monkeypatch)
 
 
 @pytest.fixture

@@ -28,7 +28,8 @@ from omnigraph_ops.errors import ClockWrong, GraphFrozen, LeaseHeld, StalePlan
 from omnigraph_ops.graph import open_graph
 from omnigraph_ops.graph.layout import now_us
 from omnigraph_ops.graph.sidecars import sidecar_path, write_sidecar
-from omnigraph_ops.models.cleanup import RetentionPolicy, RowPolicy
+from omnigraph_ops.models.cleanup import RetentionPolicy
+from omnigraph_ops.models.rows import RowPolicy
 from omnigraph_ops.stages.cleanup.apply import cleanup_all, cleanup_table, remove_orphaned_forks
 from omnigraph_ops.stages.cleanup.plan import plan_cleanup
 from omnigraph_ops.stages.expire_rows.apply import expire_rows

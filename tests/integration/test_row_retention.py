@@ -29,7 +29,7 @@ from omnigraph_ops.errors import (
 )
 from omnigraph_ops.lance.gateway import Dataset, LanceGateway
 from omnigraph_ops.lance.rows import clock_of, delete_in_fragment, fragment_ids
-from omnigraph_ops.models.cleanup import EpochUnit, RowBounds, RowPolicy, RowRetentionPlan
+from omnigraph_ops.models.rows import EpochUnit, RowBounds, RowPolicy, RowRetentionPlan
 from omnigraph_ops.progress import SILENT, Stopped
 from omnigraph_ops.spark.expire_job import delete_on_worker
 from omnigraph_ops.stages.expire_rows import apply

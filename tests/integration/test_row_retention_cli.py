@@ -16,7 +16,7 @@ from omnigraph_ops.errors import (
     InvalidInput,
     UnsupportedStamp,
 )
-from omnigraph_ops.models.cleanup import RowRetentionPlan
+from omnigraph_ops.models.rows import RowRetentionPlan
 from omnigraph_ops.outcomes import audit_log, history
 from omnigraph_ops.stages.expire_rows.apply import engine_of
 from tests.conftest import DemoGraph

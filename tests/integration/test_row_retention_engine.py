@@ -25,7 +25,7 @@ from omnigraph_ops.graph import Graph, open_graph
 from omnigraph_ops.graph.layout import EXPIRY_BRANCH_PREFIX, SCHEMA_IR_FILE
 from omnigraph_ops.graph.sidecars import sidecar_names
 from omnigraph_ops.lance.gateway import DatasetMissing
-from omnigraph_ops.models.cleanup import RowBounds, RowPolicy, RowRetentionPlan, TableRowStats
+from omnigraph_ops.models.rows import RowBounds, RowPolicy, RowRetentionPlan, TableRowStats
 from omnigraph_ops.progress import Lines, Stopped
 from omnigraph_ops.stages.expire_rows import delete
 from omnigraph_ops.stages.expire_rows import plan as planning

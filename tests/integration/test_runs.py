@@ -17,10 +17,10 @@ from omnigraph_ops.lance.gateway import LanceFailure
 from omnigraph_ops.lance.history_table import HistoryTable
 from omnigraph_ops.lance.versions import existing_versions
 from omnigraph_ops.models.history import RunOutcome, RunRecord
-from omnigraph_ops.models.runs import Unit, UnitRecord
+from omnigraph_ops.models.runs import Unit
 from omnigraph_ops.outcomes import audit_log, history, run_journal
 from omnigraph_ops.outcomes.audit_log import AuditEvent
-from omnigraph_ops.outcomes.results import Snapshot
+from omnigraph_ops.outcomes.results import Snapshot, UnitRecord
 from omnigraph_ops.outcomes.runs import RecordedRun, settle, unsettled
 from omnigraph_ops.stages.cleanup import apply
 from omnigraph_ops.stages.optimize import run as optimize_run

@@ -10,15 +10,26 @@ import pytest
 from omnigraph_ops.cli import parsing  # noqa: F401 - declares the others
 from omnigraph_ops.cli.call import cli as group
 from omnigraph_ops.cli.stages import declare_planned
+from omnigraph_ops.coordination.state import TASKS_DIR
 from omnigraph_ops.graph import Graph
+from omnigraph_ops.models.history import RunOutcome
+from omnigraph_ops.models.runs import TaskAttempt
+from omnigraph_ops.outcomes import audit_log
+from omnigraph_ops.outcomes.results import STAGES, Snapshot
+from omnigraph_ops.outcomes.runs import RecordedRun, settle
+from omnigraph_ops.outcomes.task_journals import close, leave, read_tasks
+from omnigraph_ops.progress import SILENT, Lines
 from tests.conftest import DemoGraph
+from tests.support.history import header
+from tests.support.leases import bury_runs
 from tests.support.shell import Cli, assert_refused
-from tests.support.toy_stage import SHELF, Shelve
+from tests.support.toy_stage import SHELF, Shelve, ShelveReport, ShelveRequest, register
 
 
 @pytest.fixture(autouse=True)
-def declared() -> Iterator[None]:
+def declared(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """The verb of the toy stage, as `omnigraph_ops.cli.stages` declares those of the registry."""
+    register(monkeypatch)
     before = dict(group.commands)
     declare_planned(Shelve())
     yield
@@ -66,3 +77,49 @@ def test_a_saved_plan_is_applied_and_is_in_history_and_audit_log(graph: Graph, c
     entries = cli("audit --json", graph.uri).json["entries"]
     assert [(e["verb"], e["event"], e["detail"]) for e in entries][-1] == ("shelve", "applied", "2 markers shelved")
     assert json.loads(cli("shelve --markers 1 --json", graph.uri).out)["digest"].startswith("sha256:")
+
+
+def killed(graph: Graph, markers: int, task: TaskAttempt | None = None) -> RecordedRun:
+    """A run that was killed after it had put so many of three markers there. Writes."""
+    run = RecordedRun(graph, header("cli/cut/off", verb="shelve"), Snapshot(), task)
+    plan = Shelve().plan(graph, ShelveRequest(markers=3), SILENT)
+
+    def kill(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    with pytest.MonkeyPatch.context() as patch, pytest.raises(KeyboardInterrupt):
+        patch.setattr(Lines, "at", lambda _self, _what, done, *_: kill() if done == markers else None)
+        Shelve().apply(graph.with_run(run), plan, Lines(print))
+    return run
+
+
+@pytest.mark.parametrize("ended", [True, False], ids=["its unit ended", "its unit did not"])
+def test_what_a_killed_run_did_is_told_by_its_own_report(
+    graph: Graph, monkeypatch: pytest.MonkeyPatch, *, ended: bool
+) -> None:
+    if not ended:
+        monkeypatch.setattr(RecordedRun, "ended", lambda *_: None)
+    killed(graph, 2)
+    bury_runs(graph.storage)
+    (record,) = settle(graph)
+    assert (record.outcome, record.notes) == (RunOutcome.INTERRUPTED, ("2 markers shelved",))
+    assert audit_log.log_of(graph.storage, "").entries[-1].detail.endswith("; 2 markers shelved")
+
+
+def test_the_attempts_of_its_task_add_up(graph: Graph) -> None:
+    leave(graph, killed(graph, 1, TaskAttempt(task_id="shelve")))
+    again = killed(graph, 2, TaskAttempt(task_id="shelve", try_number=2))
+    bury_runs(graph.storage, TASKS_DIR)
+    close(graph, again.header.run_id, is_over=lambda _task: True)
+    done = read_tasks(graph.storage, again.header.run_id).results("shelve").reports[Shelve.name]
+    assert isinstance(done, ShelveReport)
+    assert done.markers == ("marker-0", "marker-0", "marker-1")
+
+
+def test_a_journal_of_a_stage_that_this_release_lacks_stays(graph: Graph, monkeypatch: pytest.MonkeyPatch) -> None:
+    killed(graph, 2)
+    bury_runs(graph.storage)
+    monkeypatch.delitem(STAGES, Shelve.name)
+    said: list[str] = []
+    assert settle(graph, warn=said.append) == ()
+    assert "this release does not know the stage 'shelve'; the journal stays" in said[0]

@@ -16,8 +16,9 @@ from omnigraph_ops.config.settings import Settings
 from omnigraph_ops.coordination import guards, sealed
 from omnigraph_ops.graph import Graph, open_graph
 from omnigraph_ops.graph.layout import EXPIRY_BRANCH_PREFIX
-from omnigraph_ops.models.cleanup import EpochUnit, RetentionPolicy, RowBounds, RowPolicy, RowRetentionPlan
+from omnigraph_ops.models.cleanup import RetentionPolicy
 from omnigraph_ops.models.health import CheckStatus
+from omnigraph_ops.models.rows import EpochUnit, RowBounds, RowPolicy, RowRetentionPlan
 from omnigraph_ops.stages.cleanup.apply import cleanup_all
 from omnigraph_ops.stages.cleanup.plan import plan_cleanup
 from omnigraph_ops.stages.expire_rows.apply import engine_of, expire_rows

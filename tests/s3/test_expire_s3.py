@@ -12,7 +12,7 @@ import pytest
 
 from omnigraph_ops.config.settings import Settings
 from omnigraph_ops.graph import open_graph
-from omnigraph_ops.models.cleanup import RowBounds, RowPolicy
+from omnigraph_ops.models.rows import RowBounds, RowPolicy
 from omnigraph_ops.spark.expire_job import delete_on_worker
 from omnigraph_ops.stages.expire_rows.apply import DeletesDone, SubmittedDelete, delete_here, expire_rows
 from omnigraph_ops.stages.expire_rows.plan import plan_row_retention

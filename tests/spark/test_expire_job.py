@@ -19,7 +19,7 @@ from pyspark.sql import SparkSession
 
 from omnigraph_ops.coordination.lease import committer_turn
 from omnigraph_ops.errors import StorageError
-from omnigraph_ops.models.cleanup import RowBounds, RowPolicy, TableRowStats
+from omnigraph_ops.models.rows import RowBounds, RowPolicy, TableRowStats
 from omnigraph_ops.stages.expire_rows.apply import SubmittedDelete, delete_here, expire_rows
 from omnigraph_ops.stages.expire_rows.plan import plan_row_retention
 from omnigraph_ops.stages.freeze.take import freeze_graph

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import reduce
 from typing import Any
 
 from omnigraph_ops.graph.layout import new_ulid, now_us
@@ -15,9 +16,10 @@ from omnigraph_ops.models.history import (
     RunRecord,
     TableCounts,
     TableRecord,
+    UnitWindow,
     Work,
 )
-from omnigraph_ops.models.optimize import UnitWindow
+from omnigraph_ops.outcomes.results import RunResults, with_value
 
 DAY_US = 86_400 * 1_000_000
 
@@ -77,3 +79,8 @@ def record(run_id: str = "cli/host:1/x", *, started_at_us: int | None = None, **
             **fields,
         }
     )
+
+
+def noted(*values: object, **fields: Any) -> RunResults:
+    """The results of a run that noted these plans and reports. Pure."""
+    return reduce(with_value, values, RunResults(**fields))

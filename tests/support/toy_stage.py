@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Annotated
+
+import pytest
 
 from omnigraph_ops.coordination import sealed
 from omnigraph_ops.graph import Graph
 from omnigraph_ops.graph.layout import now_us
+from omnigraph_ops.models.cleanup import PlannedFile
 from omnigraph_ops.models.history import Work
-from omnigraph_ops.models.runs import Outcome, Unit
+from omnigraph_ops.models.outcomes import Outcome, StageReport
+from omnigraph_ops.models.runs import Unit
+from omnigraph_ops.outcomes.results import STAGES
 from omnigraph_ops.progress import Progress
 from omnigraph_ops.requests import Option, Positive, Request
+from omnigraph_ops.stages.registry import BY_NAME
 from omnigraph_ops.stages.stage import Effect, FormField, Measure, PlannedStage, TaskIds
 from omnigraph_ops.views.markdown import sealed_facts
 from omnigraph_ops.views.view import Question, Section, View
@@ -41,11 +47,19 @@ class ShelvePlan:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ShelveReport:
+class ShelveReport(StageReport):
     """Which markers were put there."""
 
+    stage = "shelve"
     uri: str
     markers: tuple[str, ...]
+
+    def outcome(self, plan: object = None) -> Outcome:
+        detail = f"{len(self.markers)} markers shelved"
+        return Outcome(stage=self.stage, detail=detail, changed=bool(self.markers), work=Work(files_removed=0))
+
+    def then(self, later: ShelveReport) -> ShelveReport:
+        return replace(later, markers=(*self.markers, *later.markers))
 
 
 class Shelve(PlannedStage[ShelveRequest, ShelvePlan, ShelveReport]):
@@ -80,12 +94,13 @@ class Shelve(PlannedStage[ShelveRequest, ShelvePlan, ShelveReport]):
     def apply(self, graph: Graph, plan: ShelvePlan, tell: Progress, *, force: bool = False) -> ShelveReport:
         """Write the markers. Writes."""
         sealed.verify(plan, uri=graph.uri, consequence=self.unharmed)
-        unit = Unit(name="the shelf", stage=self.name, digest=plan.digest)
-        graph.run.begins(unit)
         for number, marker in enumerate(plan.markers, start=1):
+            files = (PlannedFile(path=marker, size=len(plan.label), kind="marker"),)
+            unit = Unit(name=marker, stage=self.name, digest=plan.digest, files=files)
+            graph.run.begins(unit)
             graph.storage.write(f"{SHELF}/{marker}", plan.label.encode())
+            graph.run.ended(unit, ShelveReport(uri=graph.uri, markers=(marker,)))
             tell.at("shelving", number, len(plan.markers), "files")
-        graph.run.ended(unit, None)
         return ShelveReport(uri=graph.uri, markers=plan.markers)
 
     def nothing_to_do(self, plan: ShelvePlan) -> str | None:
@@ -107,10 +122,16 @@ class Shelve(PlannedStage[ShelveRequest, ShelvePlan, ShelveReport]):
             on_reject="nothing is written.",
         )
 
-    def outcome(self, report: ShelveReport) -> Outcome:
-        return Outcome(
-            stage=self.name,
-            detail=f"{len(report.markers)} markers shelved",
-            changed=True,
-            work=Work(files_removed=0),
-        )
+    def told(self, graph: Graph, unit: Unit) -> ShelveReport:
+        """The markers of the unit that are there. Reads."""
+        there = set(graph.storage.list(SHELF))
+        return ShelveReport(uri=graph.uri, markers=tuple(f.path for f in unit.files if f.path in there))
+
+    def removed(self, report: ShelveReport) -> tuple[str, ...]:
+        return (f"{len(report.markers)} gaps",)
+
+
+def register(patch: pytest.MonkeyPatch) -> None:
+    """Do what its line in the registry would."""
+    patch.setitem(BY_NAME, Shelve.name, Shelve())
+    patch.setitem(STAGES, Shelve.name, Shelve())

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from omnigraph_ops.models.backup import (
+    BackupLeft,
     BackupList,
     BackupReport,
     FileProblem,
@@ -13,6 +14,8 @@ from omnigraph_ops.models.backup import (
     Tally,
     VerifyReport,
 )
+from omnigraph_ops.models.runs import Unit
+from omnigraph_ops.outcomes.results import Recorded
 from omnigraph_ops.progress import Progress
 from omnigraph_ops.quantities import age, human_bytes
 from omnigraph_ops.stages.backup.request import BackupRequest
@@ -32,6 +35,7 @@ class Backup(RunStage[BackupRequest, BackupReport]):
     unharmed = "nothing was copied"
     panel = "Backup"
     request = BackupRequest
+    report_type = BackupReport | BackupLeft
     spark_help = "Copy the files in tasks on this Spark master."
     tasks = TaskIds(plan="freeze", apply="copy")
     form = (
@@ -54,6 +58,12 @@ class Backup(RunStage[BackupRequest, BackupReport]):
         copier = SubmittedCopy(submit=submit, from_bytes=graph.settings.spark_copy_threshold_bytes or 0)
         return backup_graph(graph, request.destination, _with_newest(graph, request), copier=copier, progress=tell)
 
+    def told(self, graph: Graph, unit: Unit) -> Any:
+        """What lies in the place of the backup. Reads."""
+        from omnigraph_ops.outcomes.backups import backup_of, left_of
+
+        return left_of(*backup_of(unit.backup, graph.context.access))
+
     def view(self, value: BackupReport) -> View:
         """What was copied, and where the backup is. Pure."""
         rate = human_bytes(int(value.copied.bytes / max(value.seconds, 0.001)))
@@ -66,6 +76,13 @@ class Backup(RunStage[BackupRequest, BackupReport]):
         if value.resumed:
             facts.append(("There already", f"{_tally(value.kept)}, from an attempt that did not end"))
         return View(title=f"backup {value.uri} — {_tally(value.total)}", facts=tuple(facts))
+
+
+class Verified(Recorded[VerifyReport]):
+    """What reading a backup again found, for the report of the run that made it."""
+
+    name = "verify"
+    report_type = VerifyReport
 
 
 def _with_newest(graph: Graph, request: BackupRequest) -> BackupRequest:

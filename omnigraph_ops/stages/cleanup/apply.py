@@ -33,7 +33,7 @@ from omnigraph_ops.models.cleanup import (
     TableCleanupPlan,
 )
 from omnigraph_ops.models.runs import Unit
-from omnigraph_ops.outcomes.run_journal import cleaned
+from omnigraph_ops.outcomes.run_journal import moved
 from omnigraph_ops.parallel import in_parallel
 from omnigraph_ops.progress import SILENT, Meter, Progress, Stopped
 from omnigraph_ops.quantities import human_bytes
@@ -142,7 +142,7 @@ def _remove_fork(graph: Graph, plan: CleanupPlan, fork: OrphanedFork) -> bool:
         _refuse_more(fork.table_key, fork_files(dataset, fork, others), fork.files)
         unit = Unit(
             name=f"fork {fork.branch} of {fork.table_key}",
-            stage="forks",
+            stage="cleanup",
             digest=plan.digest,
             table_key=fork.table_key,
             table_path=fork.table_path,
@@ -158,9 +158,9 @@ def _remove_fork(graph: Graph, plan: CleanupPlan, fork: OrphanedFork) -> bool:
             same = again is not None and again[1].identifier == mine.identifier
             removed = same and graph.lance.delete_branch(dataset, fork.branch)
         except OpsError as error:
-            graph.run.ended(unit, replace(fork, error=str(error)))
+            graph.run.ended(unit, CleanupReport.of(graph.uri, plan.policy, forks=(replace(fork, error=str(error)),)))
             raise
-        graph.run.ended(unit, fork if removed else None)
+        graph.run.ended(unit, CleanupReport.of(graph.uri, plan.policy, forks=(fork,)) if removed else None)
         return removed
 
 
@@ -269,7 +269,8 @@ def _remove(
         old_versions_removed=removed.old_versions_removed,
         versions=removed.versions,
     )
-    graph.run.ended(unit, done if failure is None else replace(done, error=str(failure)))
+    told = done if failure is None else replace(done, error=str(failure))
+    graph.run.ended(unit, CleanupReport.of(graph.uri, plan.policy, (told,)))
     return done, failure
 
 
@@ -373,3 +374,27 @@ def _unreadable(graph: Graph, entry: TableEntry, view: GraphView) -> Iterator[tu
                     graph.open_pinned(other)
                 except OpsError as error:
                     yield state.branch, other.version, error
+
+
+def cleaned(graph: Graph, unit: Unit) -> CleanupStats:
+    """Which of the versions are gone, and how much of their files. Raises `CorruptGraph`. Reads."""
+    there = stored_versions(graph.storage, unit.table_path)
+    if not there:
+        raise CorruptGraph(f"{unit.table_path} has no version any more")
+    if unit.version is not None and max(there) < unit.version:
+        return CleanupStats(table_key=unit.table_key)  # another table: it was made anew, or put back from a copy
+    gone = tuple(v for v in unit.versions if v not in there)
+    return CleanupStats(
+        table_key=unit.table_key,
+        bytes_removed=moved(graph, unit)[1],
+        old_versions_removed=len(gone),
+        versions=gone,
+    )
+
+
+def fork_gone(graph: Graph, unit: Unit) -> OrphanedFork | None:
+    """The fork of a unit, None when it is still there. Reads."""
+    listed = {ref.name for ref in graph.lance.branches(graph.open_at(unit.table_path))}
+    if unit.branch in listed:
+        return None
+    return OrphanedFork(table_key=unit.table_key, table_path=unit.table_path, branch=unit.branch, files=unit.files)

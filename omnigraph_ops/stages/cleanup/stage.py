@@ -21,8 +21,7 @@ from omnigraph_ops.models.cleanup import (
     TableCleanupPlan,
 )
 from omnigraph_ops.models.health import DriftFinding
-from omnigraph_ops.models.runs import Outcome
-from omnigraph_ops.outcomes.of_reports import engine_policy, of_cleanup
+from omnigraph_ops.models.runs import Unit
 from omnigraph_ops.progress import Progress
 from omnigraph_ops.quantities import FROM_AN_HOUR, duration, human_bytes
 from omnigraph_ops.requests import TablesRequest
@@ -42,7 +41,6 @@ from omnigraph_ops.views.view import Question, Section, View, filled
 if TYPE_CHECKING:
     from omnigraph_ops.config.settings import Settings
     from omnigraph_ops.graph import Graph
-    from omnigraph_ops.outcomes.results import RunResults
 
 _SECONDS = "time_retained_secs"
 _ALSO = {_SECONDS: {"type": "integer", "minimum": SHORTEST_AGE_SECONDS}}
@@ -53,6 +51,7 @@ ORPHANED_FORKS = "orphaned forks"
 
 _NO_POLICY = RetentionPolicy()
 _SMALL_KEEP = 3
+_MOST_NAMED = 5
 _MOST_REASONS = 10
 _MOST_ROWS = 200
 
@@ -142,29 +141,36 @@ class Cleanup(PartedStage[CleanupRequest, CleanupPlan, CleanupReport]):
         from omnigraph_ops.stages.cleanup.apply import cleanup_table, remove_orphaned_forks
 
         if part == ORPHANED_FORKS:
-            return CleanupReport.of(graph.uri, plan.policy, (), remove_orphaned_forks(graph, plan))
-        return CleanupReport.of(graph.uri, plan.policy, (cleanup_table(graph, plan, part),), ())
+            return CleanupReport.of(graph.uri, plan.policy, forks=remove_orphaned_forks(graph, plan))
+        return CleanupReport.of(graph.uri, plan.policy, (cleanup_table(graph, plan, part),))
 
     def side_by_side(self, settings: Settings) -> int:
         from omnigraph_ops.stages.cleanup.apply import side_by_side
 
         return side_by_side(settings)
 
-    def joined(self, reports: Sequence[CleanupReport]) -> CleanupReport:
-        tables = [table for report in reports for table in report.tables]
-        forks = [fork for report in reports for fork in report.forks]
-        return CleanupReport.of(reports[0].uri, reports[0].policy, tables, forks)
+    def told(self, graph: Graph, unit: Unit) -> CleanupReport | None:
+        """Which versions are gone, or whether the fork is. Reads."""
+        from omnigraph_ops.stages.cleanup.apply import cleaned, fork_gone
 
-    def report_in(self, results: RunResults) -> CleanupReport | None:
-        """Every part has left rows of its own. Pure."""
-        told = results.cleanup or results.forks
-        return CleanupReport.of("", _NO_POLICY, results.cleanup, results.forks) if told else None
+        if not unit.branch:
+            return CleanupReport.of(graph.uri, _NO_POLICY, (cleaned(graph, unit),))
+        fork = fork_gone(graph, unit)
+        return None if fork is None else CleanupReport.of(graph.uri, _NO_POLICY, forks=(fork,))
+
+    def removed(self, report: CleanupReport) -> list[str]:
+        cleaned = [table for table in report.tables if table.old_versions_removed]
+        versions, forks = sum(t.old_versions_removed for t in cleaned), len(report.orphaned_forks_removed)
+        of = some([t.table_key for t in cleaned], _MOST_NAMED)
+        said = [f"{versions} versions of {of}"] if cleaned else []
+        return [*said, f"{forks} orphaned forks"] if forks else said
 
     def attention(self, plan: CleanupPlan, drift: Sequence[DriftFinding] | None) -> list[str]:
         return [f"{table.table_key} was not cleaned: {table.refused}" for table in plan.tables if table.refused]
 
-    def left_out(self, plan: CleanupPlan) -> list[CleanupStats]:
-        return [CleanupStats(table_key=t.table_key, error=t.refused) for t in plan.tables if t.is_damaged]
+    def left_out(self, plan: CleanupPlan) -> CleanupReport | None:
+        rows = [CleanupStats(table_key=t.table_key, error=t.refused) for t in plan.tables if t.is_damaged]
+        return CleanupReport.of(plan.uri, plan.policy, rows) if rows else None
 
     def nothing_to_do(self, plan: CleanupPlan) -> str | None:
         return "nothing to remove" if plan.is_empty else None
@@ -181,7 +187,7 @@ class Cleanup(PartedStage[CleanupRequest, CleanupPlan, CleanupReport]):
         )
 
     def terms(self, of: CleanupRequest | CleanupPlan) -> str:
-        return engine_policy(of.policy)
+        return str(of.policy)
 
     def warnings(self, of: CleanupRequest | CleanupPlan) -> tuple[str, ...]:
         expiry = of.policy.expiry
@@ -212,9 +218,6 @@ class Cleanup(PartedStage[CleanupRequest, CleanupPlan, CleanupReport]):
             on_reject="nothing is removed.",
         )
 
-    def outcome(self, report: CleanupReport) -> Outcome:
-        return of_cleanup(report.tables, report.forks, None if report.policy == _NO_POLICY else report.policy)
-
 
 def plan_view(plan: CleanupPlan) -> View:
     """What goes, and what holds the rest. Pure."""
@@ -231,7 +234,7 @@ def plan_view(plan: CleanupPlan) -> View:
     untouched = tuple(t.table_key for t in plan.tables if not t.versions and not t.refused)
     files = [*(f for t in plan.tables for f in t.files), *(f for fork in plan.orphaned_forks for f in fork.files)]
     return View(
-        title=f"cleanup plan {plan.uri} ({engine_policy(plan.policy)}) — {plan.total_versions} versions, "
+        title=f"cleanup plan {plan.uri} ({plan.policy}) — {plan.total_versions} versions, "
         f"{plan.total_files} files, {human_bytes(plan.total_bytes)} across {len(plan.tables)} tables",
         facts=(
             ("Removes", _total(plan)),
@@ -299,7 +302,7 @@ def report_view(report: CleanupReport) -> View:
     versions = sum(t.old_versions_removed for t in report.tables)
     size = sum(t.bytes_removed for t in report.tables)
     return View(
-        title=f"cleanup {report.uri} ({engine_policy(report.policy)}) — removed {versions} versions ({size} bytes) "
+        title=f"cleanup {report.uri} ({report.policy}) — removed {versions} versions ({size} bytes) "
         f"across {sum(t.error is None or t.old_versions_removed > 0 for t in report.tables)} tables",
         sections=filled(
             [

@@ -19,12 +19,13 @@ from omnigraph_ops.coordination.state import EXPIRE_ROWS_LEASE_PATH, RESULTS_DIR
 from omnigraph_ops.engine import EngineCli, engine_cli, require_stamp
 from omnigraph_ops.errors import InvalidInput, OpsError, PublishConflict, StorageError
 from omnigraph_ops.graph.graph import Graph
+from omnigraph_ops.graph.lance_manifest import UnreadableTransaction, version_record
 from omnigraph_ops.graph.layout import new_ulid
+from omnigraph_ops.graph.state import TableEntry
 from omnigraph_ops.lance.gateway import LOST_COMMITS, CommitConflict, Dataset, IncompatibleCommit, live_rows
-from omnigraph_ops.lance.rows import Clock, FragmentDelete, commit_deletes, delete_below
-from omnigraph_ops.models.cleanup import RowRetentionPlan, RowRetentionReport, TableRowPlan, TableRowStats
+from omnigraph_ops.lance.rows import Clock, FragmentDelete, clock_of, commit_deletes, count_below, delete_below
+from omnigraph_ops.models.rows import RowRetentionPlan, RowRetentionReport, TableRowPlan, TableRowStats
 from omnigraph_ops.models.runs import Unit
-from omnigraph_ops.outcomes.run_journal import what_came_of
 from omnigraph_ops.progress import SILENT, Progress, Stopped
 from omnigraph_ops.stages.expire_rows.delete import ATTEMPTS, again_after, expiring_table, sweep_branches
 from omnigraph_ops.stages.expire_rows.plan import Aged
@@ -215,15 +216,16 @@ def _isolated(
         stats = done if done.rows_removed else replace(done, refused=_STOPPED)
     except OpsError as error:
         stats = replace(_done(graph, unit, table), error=str(error))
-    graph.run.ended(unit, stats)
+    report = RowRetentionReport(uri=graph.uri, branch=plan.branch, digest=plan.digest, tables=(stats,))
+    graph.run.ended(unit, report)
     return stats
 
 
 def _done(graph: Graph, unit: Unit, table: TableRowPlan) -> TableRowStats:
     """What a table lost whose work ended early: it may have merged before it waited to drop its branch. Reads."""
     with contextlib.suppress(OpsError):
-        done = what_came_of(graph, unit)
-        if isinstance(done, TableRowStats):
+        done = expired(graph, unit)
+        if done is not None:
             return done
     return TableRowStats(table_key=table.table_key, rows_left=table.expired)
 
@@ -315,3 +317,32 @@ class SubmittedDelete:
         """Their deletion files, relative to the graph. Pure."""
         table = uri.removeprefix(f"{self.graph.uri}/")
         return [f"{table}/{delete.file}" for delete in deletes if delete.file is not None]
+
+
+def expired(graph: Graph, unit: Unit) -> TableRowStats | None:
+    """How many rows below the cut are not there any more, and their edges, which go in the same merge. Reads."""
+    plan, branch = unit.rows, unit.branch or None
+    entry = graph.state(branch).get(unit.table_key)
+    if plan is None or entry is None:
+        return None
+    now = graph.open_pinned(entry)
+    clock = clock_of(now, plan.policy.property, plan.policy.unit)
+    left = count_below(now, clock, plan.cut)
+    may = graph.format.publishes or _has_commit_of(graph, entry, plan.manifest_version, clock.below(plan.cut))
+    removed = max(plan.expired - left, 0) if may else 0
+    return TableRowStats(
+        table_key=unit.table_key,
+        rows_removed=removed,
+        edges=plan.edges if removed else (),
+        rows_left=left,
+        manifest_version=entry.version,
+    )
+
+
+def _has_commit_of(graph: Graph, entry: TableEntry, after: int, predicate: str) -> bool:
+    """Whether a delete with that predicate was committed: others delete too, or make the whole table anew. Reads."""
+    for version in range(after + 1, entry.version + 1):
+        with contextlib.suppress(UnreadableTransaction):
+            if version_record(graph.storage, entry.path, version).predicate == predicate:
+                return True
+    return False

@@ -36,7 +36,7 @@ from omnigraph_ops.graph.sidecars import engine_root
 from omnigraph_ops.graph.state import TableEntry
 from omnigraph_ops.lance.gateway import DatasetMissing
 from omnigraph_ops.lance.rows import Keys, among, besides, keys_left
-from omnigraph_ops.models.cleanup import EdgeRows, RowRetentionPlan, TableRowPlan, TableRowStats
+from omnigraph_ops.models.rows import EdgeRows, RowRetentionPlan, TableRowPlan, TableRowStats
 from omnigraph_ops.progress import Progress
 from omnigraph_ops.stages.expire_rows.plan import (
     Aged,

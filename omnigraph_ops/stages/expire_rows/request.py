@@ -9,7 +9,7 @@ from typing import Annotated
 from pydantic import AfterValidator, Field, model_validator
 
 from omnigraph_ops.errors import InvalidInput
-from omnigraph_ops.models.cleanup import EpochUnit, RowPolicy
+from omnigraph_ops.models.rows import EpochUnit, RowPolicy
 from omnigraph_ops.requests import Option, Positive, Request, Seconds
 
 

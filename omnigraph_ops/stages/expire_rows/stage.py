@@ -5,16 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from omnigraph_ops.models.cleanup import (
-    RowBounds,
-    RowRetentionPlan,
-    RowRetentionReport,
-    TableRowPlan,
-    TableRowStats,
-)
 from omnigraph_ops.models.health import DriftFinding
-from omnigraph_ops.models.runs import Outcome
-from omnigraph_ops.outcomes.of_reports import of_rows
+from omnigraph_ops.models.rows import RowBounds, RowRetentionPlan, RowRetentionReport, TableRowPlan, TableRowStats
+from omnigraph_ops.models.runs import Unit
 from omnigraph_ops.progress import Progress
 from omnigraph_ops.quantities import moment
 from omnigraph_ops.stages.expire_rows.request import ExpireRowsRequest
@@ -85,6 +78,17 @@ class ExpireRows(PlannedStage[ExpireRowsRequest, RowRetentionPlan, RowRetentionR
         delete = SubmittedDelete(submit=submit, graph=graph, from_rows=graph.settings.spark_from(self.name) or 0)
         return expire_rows(graph, plan, engine=engine_of(graph), delete=delete, progress=tell)
 
+    def told(self, graph: Graph, unit: Unit) -> RowRetentionReport | None:
+        from omnigraph_ops.stages.expire_rows.apply import expired
+
+        done = expired(graph, unit)
+        if done is None:
+            return None
+        return RowRetentionReport(uri=graph.uri, branch=unit.branch or None, digest=unit.digest, tables=(done,))
+
+    def removed(self, report: RowRetentionReport) -> list[str]:
+        return [f"{report.rows_removed} rows"] if report.rows_removed else []
+
     def check_ready(self, graph: Graph) -> None:
         from omnigraph_ops.stages.expire_rows.apply import engine_of
 
@@ -114,9 +118,6 @@ class ExpireRows(PlannedStage[ExpireRowsRequest, RowRetentionPlan, RowRetentionR
             on_reject="nothing is deleted.",
             notes=(_RECLAIM,),
         )
-
-    def outcome(self, report: RowRetentionReport) -> Outcome:
-        return of_rows(report)
 
 
 def plan_view(plan: RowRetentionPlan) -> View:

@@ -27,15 +27,8 @@ from omnigraph_ops.graph.layout import now_us
 from omnigraph_ops.graph.state import TableEntry
 from omnigraph_ops.lance.gateway import Dataset, LanceFailure
 from omnigraph_ops.lance.tables import FragmentFacts, fragment_facts
-from omnigraph_ops.models.optimize import (
-    PATIENCE,
-    OptimizeDecision,
-    OptimizePlan,
-    SkipReason,
-    TablePlan,
-    TableStats,
-    amplification,
-)
+from omnigraph_ops.models.history import amplification
+from omnigraph_ops.models.optimize import PATIENCE, OptimizeDecision, OptimizePlan, SkipReason, TablePlan, TableStats
 from omnigraph_ops.parallel import in_parallel
 from omnigraph_ops.quantities import human_bytes
 from omnigraph_ops.stages.optimize.units import Effort, Room, written_indexes

@@ -34,7 +34,6 @@ from omnigraph_ops.models.optimize import (
     TableStats,
 )
 from omnigraph_ops.models.runs import Unit
-from omnigraph_ops.outcomes.run_journal import optimized
 from omnigraph_ops.parallel import in_parallel
 from omnigraph_ops.progress import SILENT, About, Meter, Progress, Stopped
 from omnigraph_ops.stages.optimize.budget import accounted, run_within, too_late, under_budget, untouched
@@ -42,7 +41,7 @@ from omnigraph_ops.stages.optimize.index_work import IndexWriter
 from omnigraph_ops.stages.optimize.observe import observe_table, policy_of
 from omnigraph_ops.stages.optimize.plan import OptimizePolicy, plan_table
 from omnigraph_ops.stages.optimize.table_run import InProcessExecutor, TableRun, TaskExecutor
-from omnigraph_ops.stages.optimize.units import Effort, Room, optimize_internal, skipped_internal
+from omnigraph_ops.stages.optimize.units import Effort, Room, optimize_internal, optimized, skipped_internal
 
 _ATTEMPTS = 5
 _BACKOFF_SECONDS = 0.25
@@ -182,9 +181,9 @@ def optimize_table(
     try:
         stats = _optimize(graph, executor, work, progress)
     except OpsError:
-        graph.run.ended(unit, _done(graph, unit, work, executor))
+        graph.run.ended(unit, OptimizeReport.of(graph.uri, (_done(graph, unit, work, executor),)))
         raise
-    graph.run.ended(unit, stats)
+    graph.run.ended(unit, OptimizeReport.of(graph.uri, (stats,)))
     return stats
 
 
@@ -246,7 +245,7 @@ def _isolated(graph: Graph, unit: Unit, work: _Work, executor: TaskExecutor, pro
         stats = replace(_done(graph, unit, work, executor), skipped=SkipReason.INTERRUPTED)
     except OpsError as error:
         stats = replace(_done(graph, unit, work, executor), error=str(error))
-    graph.run.ended(unit, stats)
+    graph.run.ended(unit, OptimizeReport.of(graph.uri, (stats,)))
     return stats
 
 

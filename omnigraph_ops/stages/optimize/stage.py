@@ -18,7 +18,7 @@ from omnigraph_ops.models.optimize import (
     TablePlan,
     TableStats,
 )
-from omnigraph_ops.outcomes.of_reports import amplification
+from omnigraph_ops.models.runs import Unit
 from omnigraph_ops.progress import Progress
 from omnigraph_ops.quantities import human_bytes
 from omnigraph_ops.requests import Option, TablesRequest
@@ -105,6 +105,8 @@ class OptimizeStage(RunStage[OptimizeRequest, OptimizeReport]):
     effect = Effect.WRITES
     summary = "Fold indexes, rewrite small fragments and publish. Rows never change."
     request = OptimizeRequest
+    plan_type = OptimizePlan
+    report_type = OptimizeReport
     fence_help = f"{WRITERS_REFUSED} (implies --exclusive)."
     spark_help = "Submit rewrites above OMNIGRAPH_OPS_SPARK_THRESHOLD_BYTES to this Spark master."
     tasks = TaskIds(plan="plan_optimize")
@@ -134,6 +136,11 @@ class OptimizeStage(RunStage[OptimizeRequest, OptimizeReport]):
             return stats
 
         return optimize_all(graph, tables=request.tables, budget=request, progress=tell, heavy=rewrite)
+
+    def told(self, graph: Graph, unit: Unit) -> OptimizeReport:
+        from omnigraph_ops.stages.optimize.units import optimized
+
+        return OptimizeReport.of(graph.uri, (optimized(graph, unit),))
 
     def view(self, value: OptimizeReport) -> View:
         return report_view(value)
@@ -192,7 +199,7 @@ def report_view(report: OptimizeReport) -> View:
     rows = tuple((table.table_key, _done(table), _pending(table.pending_indexes)) for table in report.tables)
     return View(
         title=f"optimize {report.uri} — {len(report.tables)} tables",
-        facts=(("In all", amplification(report)),) if report.bytes_rewritten else (),
+        facts=(("In all", written(report)),) if report.bytes_rewritten else (),
         sections=filled([Section(title="Tables", header=("Table", "Done", "Indexes"), rows=rows)]),
     )
 
@@ -215,3 +222,16 @@ def _done(table: TableStats) -> str:
 
 def _pending(indexes: Iterable[PendingIndex]) -> str:
     return "; ".join(f"index pending on '{index.column}': {index.reason}" for index in indexes)
+
+
+def written(report: OptimizeReport) -> str:
+    """What the run wrote against what was loaded since the run before, in one sentence. Pure."""
+    told = [t for t in report.tables if t.bytes_ingested is not None]
+    unknown = sum(t.committed and t.bytes_ingested is None for t in report.tables)
+    planned = human_bytes(report.bytes_planned)
+    text = f"rewrote {human_bytes(report.bytes_rewritten)} (data and indexes, planned {planned})"
+    if told and report.bytes_ingested is not None:
+        text += f"; {human_bytes(report.bytes_ingested)} were loaded since the last run"
+    if report.write_amplification is not None:
+        text += f", write amplification {report.write_amplification:g}"
+    return text + (f"; how much was loaded is not known for {unknown} table(s)" if unknown else "")

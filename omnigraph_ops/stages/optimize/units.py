@@ -16,7 +16,7 @@ from __future__ import annotations
 import contextlib
 import time
 from collections.abc import Callable, Collection, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from omnigraph_ops.coordination.fence import INTERNAL_COMPACTION
 from omnigraph_ops.coordination.freezes import refuse_frozen
@@ -25,7 +25,7 @@ from omnigraph_ops.coordination.landing import LandedUnit
 from omnigraph_ops.coordination.lease import LeaseKeeper, committer_turn
 from omnigraph_ops.errors import CorruptGraph, GraphFrozen, InvalidInput, OpsError, PublishConflict, StalePlan
 from omnigraph_ops.graph.graph import Graph
-from omnigraph_ops.graph.lance_manifest import history
+from omnigraph_ops.graph.lance_manifest import CONTENT_PRESERVING, VersionRecord, history
 from omnigraph_ops.graph.state import TableEntry
 from omnigraph_ops.lance.evidence import wrong_content
 from omnigraph_ops.lance.gateway import (
@@ -33,6 +33,7 @@ from omnigraph_ops.lance.gateway import (
     CommitConflict,
     CommitContention,
     Dataset,
+    DatasetMissing,
     DistanceOverflow,
     LanceFailure,
 )
@@ -46,7 +47,8 @@ from omnigraph_ops.lance.tables import (
     index_facts,
     plan_tasks,
 )
-from omnigraph_ops.models.optimize import SkipReason, TableStats, UnitWindow
+from omnigraph_ops.models.history import UnitWindow
+from omnigraph_ops.models.optimize import OptimizeReport, SkipReason, TableStats
 from omnigraph_ops.models.runs import Unit
 
 Guard = Callable[[], None]
@@ -245,9 +247,62 @@ def _compact(graph: Graph, key: str, path: str, keeper: LeaseKeeper) -> TableSta
             fragments_added=metrics.fragments_added,
             committed=True,
         )
-        graph.run.ended(unit, stats)
+        graph.run.ended(unit, OptimizeReport.of(graph.uri, (stats,)))
         return stats
     raise PublishConflict(
         f"internal-table compaction of {key} exhausted {_COMPACTIONS} retries against concurrent writers; "
         "nothing is lost; run again when nobody else publishes"
+    )
+
+
+def optimized(graph: Graph, unit: Unit) -> TableStats:
+    """Whether a commit of ours moved the table, and what it replaced. Reads."""
+    stats = TableStats(table_key=unit.table_key)
+    path, newest = _newest(graph, unit)
+    if path is None or newest is None or unit.version is None or int(newest.version) <= unit.version:
+        return stats
+    commits = history(graph.storage, path, after=unit.version, upto=int(newest.version)).records
+    mine = [_is_ours(graph, unit, commit) for commit in commits]
+    if not any(mine):
+        return stats
+    return replace(
+        _difference(graph, path, unit.version, newest, stats) if all(mine) else stats,
+        committed=True,
+        published_version=int(newest.version),
+    )
+
+
+def _newest(graph: Graph, unit: Unit) -> tuple[str | None, Dataset | None]:
+    """The path of the table of a unit and its HEAD: `recover` publishes what we committed to it. Reads."""
+    if unit.table_path:
+        return unit.table_path, graph.open_at(unit.table_path)
+    entry = graph.published(unit.table_key)
+    return (None, None) if entry is None else (entry.path, graph.open_head(entry))
+
+
+def _is_ours(graph: Graph, unit: Unit, commit: VersionRecord) -> bool:
+    """Whether this tool made a commit: by its mark where it leaves one, else by its kind. Pure."""
+    if unit.table_path or not graph.format.publishes:
+        return commit.operation in CONTENT_PRESERVING
+    return commit.mark is not None
+
+
+def _difference(graph: Graph, path: str, before: int, newest: Dataset, stats: TableStats) -> TableStats:
+    """The figures of what was replaced, while the version before is still there. Reads."""
+    try:
+        old = graph.open_at(path, version=before)
+    except DatasetMissing:
+        return stats
+    had, has = ({f.fragment_id: f for f in fragment_facts(d)} for d in (old, newest))
+    known = set(index_facts(old))
+    indexes = [i for i in index_facts(newest) if i not in known]
+    index_bytes = sum(i.size_bytes for i in indexes)
+    return replace(
+        stats,
+        fragments_removed=len(had.keys() - has.keys()),
+        fragments_added=len(has.keys() - had.keys()),
+        bytes_rewritten=index_bytes + sum(has[n].data_bytes for n in has.keys() - had.keys()),
+        index_bytes_rewritten=index_bytes,
+        indexes_folded=tuple(i.name for i in indexes if any(i.name == k.name for k in known)),
+        indexes_built=tuple(i.name for i in indexes if all(i.name != k.name for k in known)),
     )

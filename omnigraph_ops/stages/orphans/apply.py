@@ -6,7 +6,7 @@ import contextlib
 import itertools
 import time
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 
 from omnigraph_ops.coordination import sealed
@@ -18,7 +18,7 @@ from omnigraph_ops.coordination.lease import LeaseKeeper, committer_turn
 from omnigraph_ops.graph.graph import Graph
 from omnigraph_ops.models.cleanup import PlannedFile
 from omnigraph_ops.models.orphans import OrphanFile, OrphanKind, OrphansPlan, OrphansReport, SparedFile
-from omnigraph_ops.models.runs import FilesDone, Unit
+from omnigraph_ops.models.runs import Unit
 from omnigraph_ops.progress import SILENT, Progress, Stopped
 from omnigraph_ops.stages.orphans.candidates import check_parts, files_of
 from omnigraph_ops.stages.orphans.plan import dropped_to_keep
@@ -122,11 +122,11 @@ class _Run:
                 folder = folder.rpartition("/")[0]
         if not found:
             return
-        unit = Unit(name="empty folders", stage="orphans", digest=self.plan.digest)
+        unit = self._unit("empty folders")
         self.graph.run.begins(unit)
         for folder in sorted(found, key=lambda f: (-f.count("/"), f)):
             self.folders_removed += remove_folder(self.graph.storage, folder)
-        self.graph.run.ended(unit, FilesDone())
+        self.graph.run.ended(unit, self._done())
 
     def report(self) -> OrphansReport:
         """What came of it; an empty quarantine is taken back. Writes."""
@@ -136,12 +136,8 @@ class _Run:
             and discard_if_empty(self.graph, self.quarantine_id)
         ):
             self.quarantine_id = None
-        return OrphansReport(
-            uri=self.graph.uri,
-            digest=self.plan.digest,
-            quarantine_id=self.quarantine_id,
-            files_removed=self.files_removed,
-            bytes_removed=self.bytes_removed,
+        return replace(
+            self._done(self.files_removed, self.bytes_removed),
             folders_removed=self.folders_removed,
             already_gone=self.gone,
             spared=tuple(self.spared),
@@ -197,7 +193,8 @@ class _Run:
         good = list(self._still_orphans(batch))
         if not good:
             return
-        unit = self._unit(good)
+        self.batches += 1
+        unit = self._unit(f"batch {self.batches} ({len(good)} files)", good)
         self.graph.run.begins(unit)
         self.keeper.assert_held()
         faults = {fault.path: fault for fault in self._effect(good)}
@@ -210,14 +207,23 @@ class _Run:
             self.left |= {f.path.rpartition("/")[0] for f in done}
         size = sum(f.size for f in done)
         self.bytes_removed += size
-        self.graph.run.ended(unit, FilesDone(files=len(done), bytes=size))
+        self.graph.run.ended(unit, self._done(len(done), size))
         verb = "deleting" if self.quarantine_id is None else "moving"
         self.progress.at(verb, self.files_removed, self.plan.total_files, "files")
 
-    def _unit(self, files: Sequence[OrphanFile]) -> Unit:
-        self.batches += 1
+    def _done(self, files: int = 0, size: int = 0) -> OrphansReport:
+        """What a unit removed, in bytes. Pure."""
+        return OrphansReport(
+            uri=self.graph.uri,
+            digest=self.plan.digest,
+            quarantine_id=self.quarantine_id,
+            files_removed=files,
+            bytes_removed=size,
+        )
+
+    def _unit(self, name: str, files: Sequence[OrphanFile] = ()) -> Unit:
         return Unit(
-            name=f"batch {self.batches} ({len(files)} files)",
+            name=name,
             stage="orphans",
             digest=self.plan.digest,
             files=tuple(PlannedFile(path=f.path, size=f.size, kind=f.kind.value) for f in files),

@@ -27,7 +27,7 @@ from omnigraph_ops.models.orphans import (
     QuarantineSummary,
     SparedFile,
 )
-from omnigraph_ops.models.runs import FilesDone, Unit
+from omnigraph_ops.models.runs import Unit
 from omnigraph_ops.progress import SILENT, Progress
 from omnigraph_ops.stages.orphans.candidates import copy_parts, files_in_parts
 from omnigraph_ops.storage.inventory import (
@@ -219,7 +219,7 @@ class _Batches:
             faults = effect(batch)
             bad = {fault.path for fault in faults}
             good = [self.kept[p] for p in batch if not bad & {p, place_of(self.record.quarantine_id, p)}]
-            self.graph.run.ended(unit, FilesDone(files=len(good), bytes=sum(file.size for file in good)))
+            self.graph.run.ended(unit, _report(self.graph, self.record, verb, good, ()))
             failed += faults
             done += good
             self.progress.at(doing, len(done), len(paths), "files")

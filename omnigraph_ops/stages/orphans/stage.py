@@ -19,8 +19,8 @@ from omnigraph_ops.models.orphans import (
     QuarantineReport,
     SparedFile,
 )
-from omnigraph_ops.models.runs import Outcome
-from omnigraph_ops.outcomes.of_reports import of_orphans
+from omnigraph_ops.models.runs import Unit
+from omnigraph_ops.outcomes.results import Recorded
 from omnigraph_ops.progress import Progress
 from omnigraph_ops.quantities import duration, human_bytes, moment
 from omnigraph_ops.requests import Option, Request, Seconds
@@ -115,6 +115,18 @@ class Orphans(PlannedStage[OrphansRequest, OrphansPlan, OrphansReport]):
             tell(note)
         return apply_orphans(graph, plan, progress=tell)
 
+    def told(self, graph: Graph, unit: Unit) -> OrphansReport:
+        from omnigraph_ops.outcomes.run_journal import moved
+
+        files, size = moved(graph, unit)
+        where = unit.quarantine_id or None
+        return OrphansReport(
+            uri=graph.uri, digest=unit.digest, quarantine_id=where, files_removed=files, bytes_removed=size
+        )
+
+    def removed(self, report: OrphansReport) -> list[str]:
+        return [f"{report.files_removed} files"] if report.files_removed else []
+
     def nothing_to_do(self, plan: OrphansPlan) -> str | None:
         return None if plan.total_files or plan.folders else "no unreferenced files that are old enough"
 
@@ -160,8 +172,26 @@ class Orphans(PlannedStage[OrphansRequest, OrphansPlan, OrphansReport]):
             else (),
         )
 
-    def outcome(self, report: OrphansReport) -> Outcome:
-        return of_orphans(report)
+
+class Quarantined(Recorded[QuarantineReport]):
+    """What became of a quarantine: it was brought back or purged."""
+
+    name = "quarantine"
+    report_type = QuarantineReport
+
+    def told(self, graph: Graph, unit: Unit) -> QuarantineReport:
+        from omnigraph_ops.outcomes.run_journal import moved
+
+        files, size = moved(graph, unit)
+        action = "purged" if unit.name.startswith("purged") else "restored"
+        return QuarantineReport(
+            uri=graph.uri,
+            quarantine_id=unit.quarantine_id,
+            digest=unit.digest,
+            action=action,
+            files=files,
+            bytes=size,
+        )
 
 
 def _local_file(address: str) -> Path:

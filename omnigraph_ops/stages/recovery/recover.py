@@ -311,7 +311,7 @@ def _finish(graph: Graph, path: str, seen: Sidecar, grace: float, keeper: LeaseK
         to_version=first.to_version if first else None,
         detail=finding.detail,
     )
-    graph.run.ended(unit, outcome)
+    graph.run.ended(unit, RecoverReport.of_unit(graph.uri, outcome))
     return outcome
 
 
@@ -364,4 +364,23 @@ def _left(finding: SidecarFinding, action: str, detail: str) -> RecoveryOutcome:
         table_key=finding.table_keys[0] if finding.table_keys else "",
         action=action,
         detail=detail,
+    )
+
+
+def recovered(graph: Graph, unit: Unit) -> RecoveryOutcome | None:
+    """What became of the sidecar or the table of a unit; None: nothing. Reads."""
+    entry = graph.published(unit.table_key) if unit.table_key else None
+    now = entry.version if entry is not None else None
+    if now is not None and unit.version is not None and now > unit.version:
+        action = "rolled_forward"
+    elif unit.sidecar and unit.sidecar not in sidecar_names(graph.storage):
+        action = "rolled_back"
+    else:
+        return None
+    return RecoveryOutcome(
+        operation_id=unit.sidecar.removesuffix(".json"),
+        table_key=unit.table_key,
+        action=action,
+        from_version=unit.version,
+        to_version=now,
     )

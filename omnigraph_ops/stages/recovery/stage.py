@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Annotated
 
 from omnigraph_ops.models.health import FAILED, CheckReport, RecoverReport, UnlockReport
+from omnigraph_ops.models.runs import Unit
 from omnigraph_ops.progress import Progress
 from omnigraph_ops.requests import Option, Request, Seconds
 from omnigraph_ops.stages.stage import Effect, RunStage
@@ -56,12 +57,19 @@ class Recover(RunStage[RecoverRequest, RecoverReport]):
     effect = Effect.PUBLISHES
     summary = "Finish optimize runs that a crash left behind, and writes that stopped each other in the engine."
     request = RecoverRequest
+    report_type = RecoverReport
 
     def run(self, graph: Graph, request: RecoverRequest, tell: Progress) -> RecoverReport:
         """Finish, or roll back. Publishes."""
         from omnigraph_ops.stages.recovery.recover import recover
 
         return recover(graph, grace_seconds=None if request.grace is None else float(request.grace))
+
+    def told(self, graph: Graph, unit: Unit) -> RecoverReport | None:
+        from omnigraph_ops.stages.recovery.recover import recovered
+
+        outcome = recovered(graph, unit)
+        return None if outcome is None else RecoverReport.of_unit(graph.uri, outcome)
 
     def view(self, value: RecoverReport) -> View:
         return recover_view(value)

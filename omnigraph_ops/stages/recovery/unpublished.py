@@ -58,7 +58,7 @@ from omnigraph_ops.graph.state import BranchState, TableEntry, TableUpdate
 from omnigraph_ops.lance.commits import drafted, restored
 from omnigraph_ops.lance.evidence import other_rows, wrong_content
 from omnigraph_ops.lance.gateway import Dataset, DatasetMissing, live_rows
-from omnigraph_ops.models.health import RecoveryOutcome
+from omnigraph_ops.models.health import RecoverReport, RecoveryOutcome
 from omnigraph_ops.models.runs import Unit
 from omnigraph_ops.stages.recovery.unhealed import branch_findings
 
@@ -204,7 +204,7 @@ def _publish(graph: Graph, table_key: str) -> RecoveryOutcome | None:
         graph.run.begins(unit)
         keeper.assert_held()
         publish(graph, (table_update(graph, entry, head),), actor=None)
-        graph.run.ended(unit, outcome)
+        graph.run.ended(unit, RecoverReport.of_unit(graph.uri, outcome))
     return outcome
 
 
@@ -384,7 +384,7 @@ def _roll_back(graph: Graph, branch: str | None, table_key: str) -> RecoveryOutc
             to_version=updates[0].version,
             detail=f"what the engine committed{where} was never published; the published rows are in place again",
         )
-        graph.run.ended(unit, outcome)
+        graph.run.ended(unit, RecoverReport.of_unit(graph.uri, outcome))
     return outcome
 
 

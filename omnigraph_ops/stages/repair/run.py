@@ -103,7 +103,7 @@ def apply_repair(graph: Graph, preview: RepairPreview, *, force: bool = False) -
         refuse_lasting(graph)
         decided = tuple(replace(row, action=decide(row, force=force)) for row in _unchanged(graph, preview))
         for row in decided:
-            if row.action in _PUBLISHES:
+            if row.is_published:
                 refuse_frozen(graph, row.table_key)
         report = RepairReport(
             uri=graph.uri,
@@ -113,7 +113,7 @@ def apply_repair(graph: Graph, preview: RepairPreview, *, force: bool = False) -
             tables=decided,
             digest=preview.digest,
         )
-        if not any(row.action in _PUBLISHES for row in decided):
+        if not any(row.is_published for row in decided):
             return report
         unit = Unit(name="the publish of the repair", stage="repair", digest=preview.digest, report=_bare(report))
         graph.run.begins(unit)
@@ -273,3 +273,15 @@ def _publish(graph: Graph, decided: tuple[RepairRow, ...]) -> int:
     forced = any(r.action is RepairAction.FORCED for r in chosen.values())
     actor = FORCE_ACTOR if forced else REPAIR_ACTOR
     return publish(graph, tuple(updates), actor=actor).manifest_version
+
+
+def published_of(graph: Graph, unit: Unit) -> RepairReport | None:
+    """The report with what was published; a table that was not stays as it was previewed. Reads."""
+    report = unit.report
+    if report is None:
+        return None
+    state = graph.state()
+    pins = {entry.table_key: entry.version for entry in state.entries}
+    # One graph commit for all of them, so one tells of all.
+    published = any(pins.get(row.table_key, 0) >= row.lance_head_version for row in report.tables if row.is_published)
+    return replace(report, manifest_version=state.manifest_version) if published else None

@@ -20,8 +20,7 @@ from omnigraph_ops.models.repair import (
     TierCost,
     VersionEvidence,
 )
-from omnigraph_ops.models.runs import Outcome
-from omnigraph_ops.outcomes.of_reports import of_repair
+from omnigraph_ops.models.runs import Unit
 from omnigraph_ops.progress import Progress
 from omnigraph_ops.quantities import human_bytes, moment
 from omnigraph_ops.requests import Option, TablesRequest
@@ -95,6 +94,11 @@ class Repair(PlannedStage[RepairRequest, RepairPreview, RepairReport]):
 
         return apply_repair(graph, plan, force=force)
 
+    def told(self, graph: Graph, unit: Unit) -> RepairReport | None:
+        from omnigraph_ops.stages.repair.run import published_of
+
+        return published_of(graph, unit)
+
     def preview(self, plan: RepairPreview) -> RepairReport:
         """The engine prints a preview as a report that did nothing. Pure."""
         return RepairReport(
@@ -151,9 +155,6 @@ class Repair(PlannedStage[RepairRequest, RepairPreview, RepairReport]):
                 "know who made those versions.",
             ),
         )
-
-    def outcome(self, report: RepairReport) -> Outcome:
-        return of_repair(report)
 
 
 _RESTORE = "restore the graph from a backup"

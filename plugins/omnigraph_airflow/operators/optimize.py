@@ -103,11 +103,13 @@ class OptimizeTablesOperator(LotOperator):
         self.request, self.not_after = dict(request or {}), not_after
 
     def run_table(self, graph: Graph, table_key: str, context: Context) -> Any:
-        stats = left_alone(graph, table_key, self.not_after, say=self.log.info)
-        if stats is None:
-            stats = self._optimize(under(graph, request_in(UNASKED_BY_NAME["optimize"], self.request)), table_key)
-            self.log.info("%s: %d fragments became %d", table_key, stats.fragments_removed, stats.fragments_added)
-        graph.run.notes(stats)
+        left = left_alone(graph, table_key, self.not_after, say=self.log.info)
+        if left is not None:
+            graph.run.notes(OptimizeReport.of(graph.uri, (left,)))
+            return serde.to_json(left)
+        # Its units say what it does to the table, all of them together.
+        stats = self._optimize(under(graph, request_in(UNASKED_BY_NAME["optimize"], self.request)), table_key)
+        self.log.info("%s: %d fragments became %d", table_key, stats.fragments_removed, stats.fragments_added)
         return serde.to_json(stats)
 
     def _optimize(self, graph: Graph, table_key: str) -> TableStats:
@@ -155,8 +157,8 @@ class SummarizeOptimizeOperator(OmnigraphOperator):
         tasks = self.table_tasks
         found = read_tasks(graph.storage, run_id_of(context), warn=self.log.warning)
         # Whoever may edit the run writes the XCom, and its rows reach the report.
-        plan = found.results(graph.uri).optimize_plan or serde.from_json(OptimizePlan, self.plan)
-        done = found.results(graph.uri, *tasks).optimize
+        plan = found.results().plans.get("optimize") or serde.from_json(OptimizePlan, self.plan)
+        done: OptimizeReport | None = found.results(*tasks).reports.get("optimize")
         failed = (f for left in found.last().values() if left.task.task_id in tasks for f in left.results.failures)
         stats, failures = done.tables if done else (), {f.table_key: f.message for f in failed if f.table_key}
         tables = summarize(plan, stats, failures)

@@ -23,7 +23,7 @@ from omnigraph_ops import serde
 from omnigraph_ops.coordination import sealed
 from omnigraph_ops.errors import OpsError, TransientError, lacks_rights
 from omnigraph_ops.models.health import DriftFinding
-from omnigraph_ops.outcomes.run_results import with_value
+from omnigraph_ops.outcomes.results import with_value
 from omnigraph_ops.stages.registry import BY_NAME, tasks_by_stage
 from omnigraph_ops.stages.stage import AnyPlanned, Effect
 
@@ -32,6 +32,7 @@ if TYPE_CHECKING:
 
     from omnigraph_ops.graph import Graph
     from omnigraph_ops.models.history import RunRecord
+    from omnigraph_ops.models.outcomes import StageReport
     from omnigraph_ops.outcomes.task_journals import TaskJournals
 
 REPORT = "report"
@@ -145,9 +146,7 @@ def _facts(context: Context, graph: Graph | None, target: str) -> RunFacts:
     kept = {stage.name: _kept(context, graph, stage, states) for stage in BY_NAME.values()}
     plans = {name: plan for name, plan in kept.items() if plan is not None}
     decided = _decisions(context, graph, states, {decision.digest for decision in carried_out})
-    damaged = [
-        row for name, plan in plans.items() for row in _left_out(context, BY_NAME[name], plan, decided.get(name))
-    ]
+    damaged = (_left_out(context, BY_NAME[name], plan, decided.get(name)) for name, plan in plans.items())
     publishes = any(BY_NAME[name].effect is Effect.PUBLISHES for name in plans)
     return RunFacts(
         graph=target,
@@ -159,21 +158,21 @@ def _facts(context: Context, graph: Graph | None, target: str) -> RunFacts:
         decisions=decided,
         carried_out=carried_out,
         plans=plans,
-        done=reduce(with_value, damaged, left.results(target)),
+        done=reduce(with_value, damaged, left.results()),
         drift=_drift(graph) if publishes else None,
     )
 
 
-def _left_out(context: Context, stage: AnyPlanned, plan: Any, decision: Decision | None) -> Sequence[Any]:
-    """The rows of damaged tables that a plan left out, unless it was not to be carried out. Pure."""
-    rows = stage.left_out(plan)
+def _left_out(context: Context, stage: AnyPlanned, plan: Any, decision: Decision | None) -> StageReport | None:
+    """The report on damaged tables that a plan left out, unless it was not to be carried out. Pure."""
+    report = stage.left_out(plan)
     if decision is not None:
-        return rows if decision.approved else ()
-    if not rows or stage.nothing_to_do(plan) is None:
-        return ()
+        return report if decision.approved else None
+    if report is None or stage.nothing_to_do(plan) is None:
+        return None
     asks = context["dag"].get_task(stage.tasks.approve)
     previews = getattr(asks, "only_confirmed", False) and context["params"].get("confirm") is not True
-    return () if previews else rows
+    return None if previews else report
 
 
 def _left(context: Context, graph: Graph | None) -> TaskJournals:

@@ -242,11 +242,10 @@ class SubmitRewriteOperator(OfLotOperator, SubmitJobOperator):
     def run_stage(self, graph: Graph, context: Context) -> Any:
         left = {key: left_alone(graph, key, self.not_after, say=self.log.info) for key in self.lot}
         rows = [row for row in left.values() if row is not None]
+        if rows:
+            graph.run.notes(OptimizeReport.of(graph.uri, rows))
         if work := [key for key, row in left.items() if row is None]:
             rows += self._rewritten(context, graph, work)
-        for row in rows:
-            if row.error is None:
-                graph.run.notes(row)
         failed = {row.table_key: row.error for row in rows if row.error is not None}
         if not failed:
             return [serde.to_json(row) for row in rows]
@@ -268,5 +267,5 @@ class SubmitRewriteOperator(OfLotOperator, SubmitJobOperator):
         rows = self.submitted(context, graph, "rewrite", words, OptimizeReport).tables
         for row in rows:
             if row.error is None:
-                graph.run.ended(units[row.table_key], row)
+                graph.run.ended(units[row.table_key], OptimizeReport.of(graph.uri, (row,)))
         return rows

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from threading import Lock
 from typing import TYPE_CHECKING, Any
 
 from airflow.sdk import XComArg
@@ -176,9 +175,8 @@ class ApplyStageOperator(_Applies, _MaySubmit):
             report = self._carried_out(graph, plan)
             if report is None:
                 report = self._apply(graph, plan, force=decision.force)
-            outcome = stage.outcome(report)
             graph.run.notes(report)
-            graph.run.notes(outcome)
+            outcome = report.outcome()
             work.ends(AuditEvent.APPLIED if outcome.applied else AuditEvent.FAILED, outcome.detail)
         return serde.to_json(report)
 
@@ -197,10 +195,10 @@ class ApplyStageOperator(_Applies, _MaySubmit):
         if run.task is None or run.task.try_number == 1:
             return None
         stage = planned(self.stage)
-        done = stage.report_in(read_tasks(graph.storage, run.header.run_id).results(graph.uri, self.task_id))
+        done = read_tasks(graph.storage, run.header.run_id).results(self.task_id).reports.get(stage.name)
         if done is None or not stage.is_carried_out(plan, done):
             return None
-        self.log.info("A killed attempt of this task had carried it out: %s", stage.outcome(done).detail)
+        self.log.info("A killed attempt of this task had carried it out: %s", done.outcome().detail)
         return done
 
 
@@ -215,8 +213,7 @@ class ApplyPartsOperator(_Applies, LotOperator):
 
     def run_stage(self, graph: Graph, context: Context) -> list[Any]:
         stage = planned(self.stage)
-        self._approved, self._done = kept_plan(context, graph, stage.plan_type, self.plan), list[Any]()
-        self._noting = Lock()
+        self._approved = kept_plan(context, graph, stage.plan_type, self.plan)
         what = f"{stage.name} of {self.label}"
         decision = approved(context, graph.storage, self.approval, self._approved.digest, what=what)
         with audited(graph, stage.name, decision) as work:
@@ -232,11 +229,7 @@ class ApplyPartsOperator(_Applies, LotOperator):
         stage = planned(self.stage)
         assert isinstance(stage, PartedStage), "no other stage is given to this operator"
         report = stage.apply_part(graph, self._approved, table_key)
-        with self._noting:
-            self._done.append(report)
-            joined = stage.joined(self._done)
-            graph.run.notes(joined)
-            graph.run.notes(stage.outcome(joined))
+        graph.run.notes(report)
         if failures := stage.failures(report):
             raise StorageError("; ".join(failures))
         return serde.to_json(report)

@@ -21,8 +21,8 @@ from omnigraph_airflow import PAGES
 from omnigraph_ops.coordination import sealed
 from omnigraph_ops.graph import open_graph
 from omnigraph_ops.graph.layout import now_us
-from omnigraph_ops.models.cleanup import EdgeRows, RowPolicy, RowRetentionPlan, TableRowPlan
 from omnigraph_ops.models.history import RunOutcome
+from omnigraph_ops.models.rows import EdgeRows, RowPolicy, RowRetentionPlan, TableRowPlan
 from omnigraph_ops.stages.orphans.plan import plan_orphans
 from omnigraph_ops.stages.registry import BY_NAME
 from omnigraph_ops.stages.repair.run import preview_repair

@@ -11,12 +11,11 @@ from omnigraph_airflow import notify
 from omnigraph_airflow.decisions import Decision
 from omnigraph_airflow.run_report import Failure, RunFacts, build, decisions_of, header_of, results_of
 
-from omnigraph_ops.models.cleanup import CleanupStats
+from omnigraph_ops.models.cleanup import CleanupReport, CleanupStats, RetentionPolicy
 from omnigraph_ops.models.history import Answer, Measured, RunOutcome, TableCounts, Work
 from omnigraph_ops.models.optimize import OptimizeReport, TableStats
 from omnigraph_ops.outcomes.record import record_of
-from omnigraph_ops.outcomes.results import RunResults
-from tests.support.history import header, record
+from tests.support.history import header, noted, record
 
 BROKEN = OptimizeReport(uri="/g", tables=(TableStats(table_key="node:A", error="a file is missing"),))
 
@@ -28,7 +27,7 @@ def decision(*options: str, **fields: Any) -> Decision:
 def test_every_failure_of_the_report_is_in_the_record_once() -> None:
     facts = RunFacts(
         graph="/g",
-        done=RunResults(optimize=BROKEN),
+        done=noted(BROKEN),
         failures=(
             Failure(task_id="optimize_table", table_key="node:A", message="a file is missing", map_index=0),
             Failure(task_id="plan_cleanup", table_key=None, message="denied"),
@@ -51,7 +50,7 @@ def test_a_table_that_failed_without_a_task_of_its_own_is_in_the_record_once() -
     tables = (TableStats(table_key="node:X", error="it cannot be opened"), *BROKEN.tables)
     facts = RunFacts(
         graph="/g",
-        done=RunResults(optimize=OptimizeReport(uri="/g", tables=tables), cleanup=(denied,)),
+        done=noted(OptimizeReport(uri="/g", tables=tables), CleanupReport.of("/g", RetentionPolicy(), (denied,))),
         failures=(Failure(task_id="optimize_table", table_key="node:A", message="a file is missing", map_index=0),),
         states={"optimize_table_0": "failed"},
     )

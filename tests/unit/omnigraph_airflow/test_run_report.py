@@ -6,7 +6,7 @@ import pytest
 from omnigraph_airflow.decisions import Decision
 from omnigraph_airflow.run_report import Failure, RunFacts, build
 
-from omnigraph_ops.models.cleanup import CleanupReport, CleanupStats, RowRetentionPlan
+from omnigraph_ops.models.cleanup import CleanupReport, CleanupStats
 from omnigraph_ops.models.health import DriftFinding
 from omnigraph_ops.models.optimize import (
     OptimizeDecision,
@@ -17,8 +17,8 @@ from omnigraph_ops.models.optimize import (
     TableStats,
 )
 from omnigraph_ops.models.repair import Classification, RepairAction, RepairPreview, RepairReport, RepairRow
-from omnigraph_ops.outcomes.results import RunResults
-from omnigraph_ops.outcomes.run_results import with_value
+from omnigraph_ops.models.rows import RowRetentionPlan
+from tests.support.history import noted
 
 DRIFTED = RepairRow(
     table_key="node:B",
@@ -38,7 +38,7 @@ def test_an_idle_night_did_nothing_and_says_so() -> None:
 
 
 def test_a_night_with_work_is_done() -> None:
-    assert build(RunFacts(graph="/g", done=RunResults(optimize=COMMITTED))).outcome == "succeeded"
+    assert build(RunFacts(graph="/g", done=noted(COMMITTED))).outcome == "succeeded"
 
 
 def test_what_waits_and_what_it_cost_is_in_the_report() -> None:
@@ -48,7 +48,7 @@ def test_what_waits_and_what_it_cost_is_in_the_report() -> None:
         TableStats(table_key="node:C", skipped=SkipReason.BELOW_THRESHOLDS),
         TableStats(table_key="node:D"),
     )
-    report = build(RunFacts(graph="/g", done=RunResults(optimize=OptimizeReport.of("/g", tables))))
+    report = build(RunFacts(graph="/g", done=noted(OptimizeReport.of("/g", tables))))
     assert report.attention == ("node:B had no room in the budget of this run; it stays planned",)
     assert "| node:A | published version None | -0 +0 | in_process |  | 2.0 KiB | 4 |" in report.markdown
     assert "| node:B | skipped: deferred_budget |" in report.markdown
@@ -63,7 +63,7 @@ def test_a_failed_table_is_named_once_with_its_sentence() -> None:
     report = build(
         RunFacts(
             graph="/g",
-            done=RunResults(optimize=COMMITTED),
+            done=noted(COMMITTED),
             failures=(failure,),
             states={"optimize_table_0": "failed", "optimize_table_1": "success"},
         )
@@ -98,7 +98,7 @@ def test_a_freeze_is_told_once_however_many_tables_it_covers() -> None:
         ),
     )
     done = OptimizeReport(uri="/g", tables=tuple(TableStats(table_key=k, skipped=SkipReason.FROZEN) for k in keys))
-    report = build(RunFacts(graph="/g", done=RunResults(optimize_plan=plan, optimize=done)))
+    report = build(RunFacts(graph="/g", done=noted(plan, done)))
     assert report.outcome == "frozen"
     assert "had nothing to do" not in report.markdown
     assert report.attention == ("2 tables not optimized: /g is frozen by ann",)
@@ -117,7 +117,7 @@ def test_a_task_that_never_ran_because_of_another_fails_the_run() -> None:
 def test_a_table_that_cleanup_could_not_do_fails_the_run() -> None:
     stats = CleanupStats(table_key="node:A", error="permission denied")
     report = CleanupReport(uri="/g", keep_versions=1, older_than_secs=None, tables=(stats,))
-    assert build(RunFacts(graph="/g", done=with_value(RunResults(), report))).failed == ("node:A: permission denied",)
+    assert build(RunFacts(graph="/g", done=noted(report))).failed == ("node:A: permission denied",)
 
 
 def test_rejected_drift_needs_attention() -> None:
@@ -156,7 +156,7 @@ def test_a_preview_that_nobody_was_asked_about_names_its_digest() -> None:
 def test_names_from_a_graph_are_only_text_in_the_report() -> None:
     evil = "node:<script>|`**x**"
     tables = OptimizeReport(uri="/g", tables=(TableStats(table_key=evil, error=f"{evil} is broken"),))
-    report = build(RunFacts(graph=f"/{evil}", done=RunResults(optimize=tables), failures=()))
+    report = build(RunFacts(graph=f"/{evil}", done=noted(tables), failures=()))
     assert "<script>" not in report.markdown.replace("\\<", "")
     (row,) = [line for line in report.markdown.splitlines() if line.startswith("| node")]
     assert row.replace("\\|", "").count("|") == 8
@@ -200,9 +200,7 @@ def test_a_stage_that_was_carried_out_says_who_decided_what_came_of_it_and_which
     )
     done = RepairReport(uri="/g", confirm=True, force=False, manifest_version=7, tables=rows, digest="sha256:1")
     decision = Decision(chosen_options=("Approve",), digest="sha256:1", decided_by="ada")
-    facts = RunFacts(
-        graph="/g", plans={"repair": PREVIEW}, done=RunResults(repair=done), decisions={"repair": decision}, drift=()
-    )
+    facts = RunFacts(graph="/g", plans={"repair": PREVIEW}, done=noted(done), decisions={"repair": decision}, drift=())
     report = build(facts)
     assert (report.outcome, report.attention) == ("succeeded", ())
     section = report.markdown.split("## Repair\n")[1].split("\n## ")[0]

@@ -14,6 +14,7 @@ from omnigraph_ops.errors import InvalidInput
 from omnigraph_ops.lance.history_table import SCHEMA, points_of, records_of, rows_of
 from omnigraph_ops.models.cleanup import (
     CleanupPlan,
+    CleanupReport,
     CleanupStats,
     OrphanedFork,
     PlannedFile,
@@ -21,22 +22,14 @@ from omnigraph_ops.models.cleanup import (
     TableCleanupPlan,
 )
 from omnigraph_ops.models.health import CheckStatus, RecoverReport, RecoveryOutcome
-from omnigraph_ops.models.history import Answer, Measured, RunDecision, RunOutcome, RunRecord, TableRecord
-from omnigraph_ops.models.optimize import (
-    Executor,
-    OptimizePlan,
-    OptimizeReport,
-    SkipReason,
-    TablePlan,
-    TableStats,
-    UnitWindow,
-)
+from omnigraph_ops.models.history import Answer, Measured, RunDecision, RunOutcome, RunRecord, TableRecord, UnitWindow
+from omnigraph_ops.models.optimize import Executor, OptimizePlan, OptimizeReport, SkipReason, TablePlan, TableStats
 from omnigraph_ops.models.optimize import OptimizeDecision as PlanDecision
 from omnigraph_ops.models.orphans import OrphansReport, SparedFile
 from omnigraph_ops.models.repair import Classification, RepairAction, RepairPreview, RepairReport, RepairRow
 from omnigraph_ops.outcomes.record import record_of
-from omnigraph_ops.outcomes.results import Interruption, RunResults, Snapshot, StageFailure, redacted, redacted_record
-from tests.support.history import header, record, table
+from omnigraph_ops.outcomes.results import Interruption, Snapshot, StageFailure, redacted, redacted_record
+from tests.support.history import header, noted, record, table
 
 DONE, FAILED, NOTHING = RunOutcome.SUCCEEDED, RunOutcome.FAILED, RunOutcome.NOTHING_TO_DO
 INTERRUPTED = RunOutcome.INTERRUPTED
@@ -67,8 +60,12 @@ def optimized(*tables: TableStats) -> OptimizeReport:
     return OptimizeReport.of("/g", tables)
 
 
-def made(**results: Any) -> RunRecord:
-    return record_of(header(), RunResults(**results))
+def made(*values: object, **fields: Any) -> RunRecord:
+    return record_of(header(), noted(*values, **fields))
+
+
+def cleaned(*tables: CleanupStats, forks: tuple[OrphanedFork, ...] = ()) -> CleanupReport:
+    return CleanupReport.of("/g", RetentionPolicy(), tables, forks)
 
 
 def only(run: RunRecord) -> TableRecord:
@@ -114,7 +111,7 @@ def test_columns_that_a_later_release_adds_or_an_older_one_lacks_do_not_matter()
     ],
 )
 def test_a_table_of_an_optimize(stats: TableStats, outcome: RunOutcome, reason: str) -> None:
-    run = made(optimize=optimized(stats))
+    run = made(optimized(stats))
     assert (run.outcome, only(run).outcome, only(run).reason) == (outcome, outcome, reason)
     assert (run.errors == ("node:A: boo",)) is (outcome is FAILED)
 
@@ -122,7 +119,7 @@ def test_a_table_of_an_optimize(stats: TableStats, outcome: RunOutcome, reason: 
 def test_an_interrupted_run_has_an_outcome_of_its_own_and_keeps_what_was_done() -> None:
     stats = (TableStats(table_key="node:A", committed=True, bytes_rewritten=7), TableStats(table_key="node:B"))
     ended = Interruption(reason="ended by SIGTERM", tables=frozenset({"node:B", "node:C"}))
-    run = made(optimize=optimized(*stats), interruption=ended)
+    run = made(optimized(*stats), interruption=ended)
     assert (run.outcome, run.errors, run.work.bytes_rewritten) == (INTERRUPTED, ("ended by SIGTERM",), 7)
     assert [(t.outcome, t.reason) for t in run.tables] == [
         (DONE, ""),
@@ -165,8 +162,8 @@ def test_the_optimize_of_a_night_has_its_plan_as_the_time_before() -> None:
     )
     after = Snapshot(graph=Measured(version=8, fragments=1), tables=(("node:A", Measured(version=6, fragments=1)),))
     run = made(
-        optimize_plan=OptimizePlan(uri="/g", stamp=6, graph_version=7, tables=(plan,)),
-        optimize=optimized(stats),
+        OptimizePlan(uri="/g", stamp=6, graph_version=7, tables=(plan,)),
+        optimized(stats),
         after=after,
     )
     one = only(run)
@@ -182,7 +179,7 @@ def test_without_a_plan_the_fragments_before_follow_from_what_was_removed() -> N
     internal = TableStats(table_key="__manifest", committed=True, fragments_removed=50, fragments_added=1)
     before = Snapshot(graph=Measured(version=1), tables=(("node:A", Measured(version=3)),))
     after = Snapshot(graph=Measured(version=2, fragments=6), tables=(("node:A", Measured(fragments=4)),))
-    run = made(optimize=optimized(stats, internal), before=before, after=after)
+    run = made(optimized(stats, internal), before=before, after=after)
     assert run.tables[1].before == Measured(version=3, rows=40, fragments=7)
     assert (run.before.version, run.before.fragments) == (1, 9)
 
@@ -201,13 +198,13 @@ def test_a_run_that_a_freeze_kept_from_tables_had_something_to_do() -> None:
         versions=(),
         freeze=FreezeTerms(tables=("node:A",)),
     )
-    kept = made(cleanup_plan=cleanup_plan(replace(row, refused=frozen_text("/g", freeze))))
-    other = made(cleanup_plan=cleanup_plan(replace(row, refused="it is damaged")))
+    kept = made(cleanup_plan(replace(row, refused=frozen_text("/g", freeze))))
+    other = made(cleanup_plan(replace(row, refused="it is damaged")))
     assert (kept.outcome, other.outcome) == (RunOutcome.FROZEN, NOTHING)
     done = TableStats(table_key="node:B", committed=True)
     left = TableStats(table_key="node:A", skipped=SkipReason.FROZEN)
-    assert made(optimize=optimized(left)).outcome is RunOutcome.FROZEN
-    assert made(optimize=optimized(left, done)).outcome is RunOutcome.SUCCEEDED
+    assert made(optimized(left)).outcome is RunOutcome.FROZEN
+    assert made(optimized(left, done)).outcome is RunOutcome.SUCCEEDED
 
 
 def test_a_rejected_cleanup_is_no_success_and_names_the_decision() -> None:
@@ -216,7 +213,7 @@ def test_a_rejected_cleanup_is_no_success_and_names_the_decision() -> None:
         table_key="node:A", table_path="nodes/a", pinned_version=9, lance_head_version=9, versions=(1, 2)
     )
     other = replace(planned, table_key="node:B", versions=(), refused="it is damaged")
-    run = made(cleanup_plan=cleanup_plan(planned, other), decisions=(decision,))
+    run = made(cleanup_plan(planned, other), decisions=(decision,))
     first, second = run.tables
     assert (run.outcome, first.outcome, first.reason) == (RunOutcome.UNAPPROVED, NOTHING, "cleanup rejected")
     assert (first.decisions, second.decisions) == ((decision,), ())
@@ -227,7 +224,7 @@ def test_a_cleanup_that_nobody_was_asked_about_is_not_without_work() -> None:
     planned = TableCleanupPlan(
         table_key="node:A", table_path="nodes/a", pinned_version=9, lance_head_version=9, versions=(1, 2)
     )
-    run = made(cleanup_plan=cleanup_plan(planned, replace(planned, table_key="node:B", versions=())))
+    run = made(cleanup_plan(planned, replace(planned, table_key="node:B", versions=())))
     assert [t.reason for t in run.tables] == ["cleanup not confirmed", "no work"]
 
 
@@ -236,9 +233,9 @@ def test_what_cleanup_freed_counts_forks_too() -> None:
         table_key="node:A", table_path="nodes/a", branch="b", files=(PlannedFile(path="p", size=7, kind="fork"),)
     )
     stats = CleanupStats(table_key="node:A", bytes_removed=100, old_versions_removed=2)
-    run = made(cleanup_plan=cleanup_plan(forks=(fork,)), cleanup=(stats,), forks=(fork,))
+    run = made(cleanup_plan(forks=(fork,)), cleaned(stats, forks=(fork,)))
     assert (run.outcome, run.work.bytes_reclaimed, run.work.versions_removed) == (DONE, 107, 2)
-    stuck = made(forks=(replace(fork, error="busy"),))
+    stuck = made(cleaned(forks=(replace(fork, error="busy"),)))
     assert (stuck.outcome, stuck.errors, stuck.work.bytes_reclaimed) == (FAILED, ("node:A: fork b: busy",), 0)
 
 
@@ -250,7 +247,7 @@ def test_a_repair(action: RepairAction, outcome: RunOutcome) -> None:
     done = replace(ROW, action=action)
     report = RepairReport(uri="/g", confirm=True, force=False, manifest_version=None, tables=(done,))
     decision = RunDecision(stage="repair", answer=Answer.APPROVED, by="ada", digest="sha256:r")
-    run = made(preview=PREVIEW, repair=report, decisions=(decision,))
+    run = made(PREVIEW, report, decisions=(decision,))
     assert (run.outcome, only(run).decisions) == (outcome, (decision,))
     assert only(run).before.version == 5
 
@@ -267,23 +264,24 @@ def test_orphans_count_for_the_run_and_only_what_was_deleted_is_reclaimed() -> N
         spared=(),
         failed=(),
     )
-    assert made(orphans=report).work.bytes_reclaimed == 30
-    assert made(orphans=replace(report, quarantine_id="q")).work.bytes_reclaimed == 0
-    failed = made(orphans=replace(report, failed=(SparedFile(path="data/x", reason="denied"),)))
+    assert made(report).work.bytes_reclaimed == 30
+    assert made(replace(report, quarantine_id="q")).work.bytes_reclaimed == 0
+    failed = made(replace(report, failed=(SparedFile(path="data/x", reason="denied"),)))
     assert (failed.outcome, failed.errors) == (FAILED, ("data/x: denied",))
 
 
 def test_a_recover_that_had_to_wait_did_nothing() -> None:
     outcome = RecoveryOutcome(operation_id="1", table_key="node:A", action="deferred", detail="too young")
     report = RecoverReport(uri="/g", outcomes=(outcome,), status=CheckStatus.PENDING)
-    assert only(made(recovery=report)).reason == "too young"
+    assert only(made(report)).reason == "too young"
     finished = replace(report, outcomes=(replace(outcome, action="rolled_forward"),))
-    assert (made(recovery=finished).outcome, only(made(recovery=finished)).stages) == (DONE, ("recover",))
+    run = made(reports={"recover": finished})
+    assert (run.outcome, only(run).stages) == (DONE, ("recover",))
 
 
 def test_a_failure_is_told_once() -> None:
     failures = (StageFailure(message="boo", table_key="node:A"), StageFailure(message="plan_cleanup: failed"))
-    run = made(optimize=optimized(TableStats(table_key="node:A", error="boo")), failures=failures)
+    run = made(optimized(TableStats(table_key="node:A", error="boo")), failures=failures)
     assert run.errors == ("node:A: boo", "plan_cleanup: failed")
 
 

@@ -2,29 +2,36 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
+from omnigraph_ops import serde
+from omnigraph_ops.graph.layout import new_ulid
 from omnigraph_ops.models.cleanup import (
+    CleanupPlan,
     CleanupReport,
     CleanupStats,
     OrphanedFork,
     PlannedFile,
     RetentionPolicy,
-    RowRetentionReport,
-    TableRowStats,
 )
 from omnigraph_ops.models.history import Work
 from omnigraph_ops.models.orphans import OrphansReport, QuarantineReport, SparedFile
+from omnigraph_ops.models.outcomes import Outcome, TableOutcome
 from omnigraph_ops.models.repair import Classification, RepairAction, RepairReport, RepairRow
-from omnigraph_ops.models.runs import Outcome, TableOutcome, Unit, UnitRecord, UnitResult
+from omnigraph_ops.models.rows import RowRetentionReport, TableRowStats
+from omnigraph_ops.models.runs import TaskAttempt, Unit
+from omnigraph_ops.outcomes import run_journal
 from omnigraph_ops.outcomes.audit_log import AuditEvent
-from omnigraph_ops.outcomes.of_reports import of_cleanup
-from omnigraph_ops.outcomes.record import record_of
-from omnigraph_ops.outcomes.results import RunResults, outcomes_of
-from omnigraph_ops.outcomes.run_results import audit_end, merged, wants_audit, with_units, with_value
-from tests.support.history import header
+from omnigraph_ops.outcomes.record import audit_end, record_of, wants_audit
+from omnigraph_ops.outcomes.results import UnitRecord, merged, outcomes_of, with_units
+from omnigraph_ops.outcomes.task_journals import TaskLeft, read_tasks
+from omnigraph_ops.stages import registry  # noqa: F401 - it has the types of reports
+from omnigraph_ops.storage.store import Storage
+from tests.support.history import header, noted
 
 ROW = RepairRow(
     table_key="node:B",
@@ -35,6 +42,16 @@ ROW = RepairRow(
 )
 STATS = CleanupStats(table_key="node:A", bytes_removed=100, old_versions_removed=2)
 REPORT = CleanupReport(uri="/g", keep_versions=1, older_than_secs=None, tables=(STATS,))
+PLAN = CleanupPlan(
+    uri="/g",
+    stamp=6,
+    policy=RetentionPolicy(keep_versions=1),
+    planned_at_us=0,
+    expires_at_us=1,
+    tables=(),
+    orphaned_forks=(),
+    digest="sha256:c",
+)
 FORK = OrphanedFork(
     table_key="node:A", table_path="nodes/a", branch="b", files=(PlannedFile(path="p", size=7, kind="fork"),)
 )
@@ -51,15 +68,12 @@ ORPHANS = OrphansReport(
 )
 
 
-def noted(*values: object) -> RunResults:
-    results = RunResults()
-    for value in values:
-        results = with_value(results, value)
-    return results
+def cleaned(*tables: CleanupStats, forks: tuple[OrphanedFork, ...] = ()) -> CleanupReport:
+    return CleanupReport.of("/g", RetentionPolicy(), tables, forks)
 
 
 def test_a_report_and_its_outcome_are_told_once_in_whichever_order() -> None:
-    outcome = of_cleanup(REPORT.tables, (), REPORT.policy)
+    outcome = REPORT.outcome()
     for results in (noted(REPORT, outcome), noted(outcome, REPORT)):
         (cleanup,) = outcomes_of(results)
         assert (cleanup.stage, cleanup.tables[0].work) == ("cleanup", Work(versions_removed=2, bytes_reclaimed=100))
@@ -67,58 +81,57 @@ def test_a_report_and_its_outcome_are_told_once_in_whichever_order() -> None:
 
 def test_an_outcome_alone_tells_what_its_report_does() -> None:
     by_report = record_of(header(), noted(REPORT))
-    by_outcome = record_of(header(), noted(of_cleanup(REPORT.tables, (), REPORT.policy)))
+    by_outcome = record_of(header(), noted(REPORT.outcome()))
     same = {"record_id": "", "ended_at_us": 0, "header": header(started_at_us=0)}
     assert replace(by_report, **same) == replace(by_outcome, **same)
-    assert audit_end(
-        noted(of_cleanup(REPORT.tables, (), RetentionPolicy(keep_versions=1))), error=None, interrupted=False
-    )[1] == ("2 versions and 0 forks removed, 0 failed; keep 1 versions")
+    assert audit_end(noted(REPORT.outcome(PLAN)), error=None, interrupted=False)[1] == (
+        "2 versions and 0 forks removed, 0 failed; keep 1 versions"
+    )
 
 
 def test_a_cleanup_tells_what_became_of_everything_that_was_approved() -> None:
     stats = replace(STATS, old_versions_removed=5, already_gone=43)
     kept = replace(stats, table_key="node:B", old_versions_removed=0, already_gone=0, skipped_since_protected=(3,))
     done = "5 versions and 0 forks removed, 0 failed; 43 of the 48 approved versions were already gone"
-    assert of_cleanup((stats,), ()).detail == done
-    assert of_cleanup((stats, kept), ()).detail == (
+    assert cleaned(stats).outcome().detail == done
+    assert cleaned(stats, kept).outcome().detail == (
         "5 versions and 0 forks removed, 0 failed; 43 of the 49 approved versions were already gone; "
         "1 of the 49 approved versions stay, because they are protected since"
     )
-    assert "; 43 approved versions were already gone" in of_cleanup((stats, replace(kept, error="denied")), ()).detail
+    assert "; 43 approved versions were already gone" in cleaned(stats, replace(kept, error="denied")).outcome().detail
 
 
 def test_what_the_first_attempt_removed_was_not_gone_already() -> None:
     first, second = replace(STATS, already_gone=1), replace(STATS, old_versions_removed=0, already_gone=3)
-    (row,) = merged([noted(first), noted(second)], "/g").cleanup
+    (row,) = merged([noted(cleaned(first)), noted(cleaned(second))]).reports["cleanup"].tables
     assert (row.old_versions_removed, row.already_gone) == (2, 1)
 
 
 def test_an_attempt_that_failed_before_it_looked_takes_nothing_back() -> None:
     first = replace(STATS, already_gone=1, skipped_since_protected=(9,))
     second = replace(STATS, old_versions_removed=0, versions=(), already_gone=0, error="the lease is held")
-    (row,) = merged([noted(first), noted(second)], "/g").cleanup
+    (row,) = merged([noted(cleaned(first)), noted(cleaned(second))]).reports["cleanup"].tables
     assert (row.already_gone, row.skipped_since_protected, row.error) == (1, (9,), "the lease is held")
 
 
 def test_units_of_a_stage_that_left_its_outcome_are_not_counted_again() -> None:
-    done = [UnitRecord(unit=Unit(name="1", stage="cleanup"), result=UnitResult.of(STATS))]
-    done += [UnitRecord(unit=Unit(name="2", stage="forks"), result=UnitResult.of(FORK))]
-    outcome = of_cleanup(REPORT.tables, (FORK,))
-    assert record_of(header(), with_units(noted(outcome), "/g", done)).work.bytes_reclaimed == 107
-    assert record_of(header(), with_units(RunResults(), "/g", done)).work.bytes_reclaimed == 107
+    done = [UnitRecord.of(Unit(name="1", stage="cleanup"), cleaned(STATS))]
+    done += [UnitRecord.of(Unit(name="2", stage="cleanup"), cleaned(forks=(FORK,)))]
+    outcome = cleaned(STATS, forks=(FORK,)).outcome()
+    assert record_of(header(), with_units(noted(outcome), done)).work.bytes_reclaimed == 107
+    assert record_of(header(), with_units(noted(), done)).work.bytes_reclaimed == 107
 
 
 def test_an_attempt_that_left_rows_and_one_that_left_its_outcome_add_up() -> None:
-    second = of_cleanup(
-        (replace(STATS, old_versions_removed=3, bytes_removed=1), replace(STATS, table_key="node:B")), ()
-    )
-    run = record_of(header(), merged([noted(STATS), noted(second)], "/g"))
+    second = cleaned(replace(STATS, old_versions_removed=3, bytes_removed=1), replace(STATS, table_key="node:B"))
+    run = record_of(header(), merged([noted(cleaned(STATS)), noted(second.outcome())]))
     assert (run.work.versions_removed, run.work.bytes_reclaimed) == (2 + 3 + 2, 100 + 1 + 100)
     assert [table.work.versions_removed for table in run.tables] == [5, 2]
 
 
 def test_a_table_and_its_forks_are_one_row_with_the_first_that_failed() -> None:
-    (row,) = of_cleanup((replace(STATS, error="busy"),), (FORK, replace(FORK, branch="c", error="denied"))).tables
+    failed = replace(FORK, branch="c", error="denied")
+    (row,) = cleaned(replace(STATS, error="busy"), forks=(FORK, failed)).outcome().tables
     assert (row.error, row.changed, row.work.bytes_reclaimed) == ("busy", True, 107)
 
 
@@ -176,3 +189,24 @@ def test_the_problem_is_a_failure_only_where_nothing_else_tells_of_one() -> None
     assert replace(toy, tables=(TableOutcome(table_key="node:A", error="broken"),)).failures == ()
     assert replace(toy, errors=("a: broken",)).failures == ("a: broken",)
     assert replace(toy, applied=True).failures == ()
+
+
+def test_what_a_task_of_release_0_2_0_left_is_read(tmp_path: Path) -> None:
+    nothing = {"decisions": [], "failures": [], "frozen": False, "attention": [], "interruption": None}
+    rows = {"cleanup": [serde.to_json(STATS)], "forks": [serde.to_json(FORK), serde.to_json(replace(FORK, error="x"))]}
+    expired = RowRetentionReport(uri="/g", branch=None, digest="", tables=(TableRowStats(table_key="node:A"),))
+    others = {"row_retention": serde.to_json(expired), "orphans": serde.to_json(ORPHANS), "optimize": None}
+    left = TaskLeft(header=header("dag/run"), task=TaskAttempt(task_id="t"), results=noted())
+    text = serde.to_json(left) | {"results": nothing | rows | others}
+    path = f"{run_journal.tasks_of('dag/run')}/{new_ulid()}/left.json"
+    Storage(str(tmp_path)).write(path, json.dumps(text).encode())
+    (found,) = read_tasks(Storage(str(tmp_path)), "dag/run").left
+    reports = dict(found.results.reports)
+    cleanup = reports.pop("cleanup")
+    assert (cleanup.tables, cleanup.forks) == ((STATS,), (FORK, replace(FORK, error="x")))
+    assert reports == {"expire-rows": expired, "orphans": ORPHANS}
+
+
+def test_the_graph_tells_of_units_of_release_0_2_0(tmp_path: Path) -> None:
+    text = {"unit": serde.to_json(Unit(name="1", stage="cleanup")), "result": {"cleaned": serde.to_json(STATS)}}
+    assert not serde.from_json(UnitRecord, text).ended

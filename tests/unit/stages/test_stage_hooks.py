@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import reduce
 
 import pytest
 
@@ -16,12 +17,12 @@ from omnigraph_ops.models.cleanup import (
 )
 from omnigraph_ops.models.orphans import OrphansPlan, OrphansReport, SkippedDataset, SparedFile, UnknownFile
 from omnigraph_ops.models.repair import RepairPreview, RepairReport
-from omnigraph_ops.outcomes.results import RunResults
 from omnigraph_ops.requests import build
 from omnigraph_ops.stages.cleanup.stage import ORPHANED_FORKS, Cleanup, CleanupRequest
 from omnigraph_ops.stages.orphans.stage import Orphans, OrphansRequest
 from omnigraph_ops.stages.registry import BY_NAME, asked_by, tasks_by_stage
 from omnigraph_ops.stages.repair.stage import Repair
+from tests.support.history import noted
 
 FORK = OrphanedFork(table_key="node:A", table_path="nodes/a", branch="old")
 STATS = CleanupStats(table_key="node:A", old_versions_removed=2, bytes_removed=10)
@@ -69,24 +70,23 @@ def test_the_parts_of_a_cleanup_are_its_tables_with_work_and_all_forks_as_one() 
 
 
 def test_the_reports_of_parts_are_one() -> None:
-    broken = replace(FORK, error="denied")
-    parts = [report(STATS), report(orphaned_forks_removed=(FORK,), orphaned_forks_failed=(broken,))]
-    joined = Cleanup().joined(parts)
+    gone, broken = replace(FORK, branch="gone"), replace(FORK, error="denied")
+    parts = [report(STATS), report(orphaned_forks_removed=(gone,), orphaned_forks_failed=(broken,))]
+    joined: CleanupReport = reduce(CleanupReport.then, parts)
     assert (joined.uri, joined.tables, joined.versions_removed) == ("/g", (STATS,), 2)
-    assert (joined.orphaned_forks_removed, joined.orphaned_forks_failed) == ((FORK,), (broken,))
+    assert (joined.orphaned_forks_removed, joined.orphaned_forks_failed) == ((gone,), (broken,))
     assert Cleanup().failures(joined) == ("node:A: fork old: denied",)
 
 
 def test_a_cleanup_that_left_no_row_has_no_report() -> None:
-    assert Cleanup().report_in(RunResults()) is None
-    found = Cleanup().report_in(RunResults(cleanup=(STATS,), forks=(FORK,)))
-    assert found is not None
+    assert not noted().reports
+    found = noted(report(STATS), report(orphaned_forks_removed=(FORK,))).reports["cleanup"]
     assert (found.tables, found.orphaned_forks_removed) == ((STATS,), (FORK,))
 
 
-def test_a_report_is_found_by_its_type() -> None:
-    assert Orphans().report_in(RunResults(orphans=REMOVED)) is REMOVED
-    assert Repair().report_in(RunResults(orphans=REMOVED)) is None
+def test_a_report_is_found_by_its_stage() -> None:
+    assert noted(REMOVED).reports.get(Orphans.name) is REMOVED
+    assert noted(REMOVED).reports.get(Repair.name) is None
 
 
 def test_files_that_stay_are_failures() -> None:

@@ -17,7 +17,6 @@ from omnigraph_ops.models.cleanup import (
     SnapshotExpiry,
     TableCleanupPlan,
 )
-from omnigraph_ops.outcomes.of_reports import engine_policy
 from omnigraph_ops.stages.cleanup.stage import Cleanup, policy_text
 from omnigraph_ops.views import markdown
 from omnigraph_ops.views.view import plain_text
@@ -164,7 +163,7 @@ def test_a_report_has_the_engines_title_and_names_errors() -> None:
     ],
 )
 def test_policies_in_the_engines_words(keep: int | None, older_than: int | None, words: str) -> None:
-    assert engine_policy(RetentionPolicy(keep_versions=keep, older_than_secs=older_than)) == words
+    assert str(RetentionPolicy(keep_versions=keep, older_than_secs=older_than)) == words
 
 
 def test_an_expiry_is_told_in_its_own_terms() -> None:

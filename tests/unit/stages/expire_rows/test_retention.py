@@ -24,7 +24,7 @@ from omnigraph_ops.engine import (
 from omnigraph_ops.errors import InvalidInput, OpsError, StalePlan, UnsupportedStamp
 from omnigraph_ops.graph.schema import Property, TableSpec, TypeFacts
 from omnigraph_ops.lance.rows import Clock
-from omnigraph_ops.models.cleanup import (
+from omnigraph_ops.models.rows import (
     EdgeRows,
     EpochUnit,
     RowPolicy,

@@ -9,6 +9,7 @@ from pydantic import ValidationError
 
 from omnigraph_ops.config.terms import BudgetTerms
 from omnigraph_ops.errors import InvalidInput
+from omnigraph_ops.models.history import amplification
 from omnigraph_ops.models.optimize import (
     PATIENCE,
     OptimizeDecision,
@@ -17,7 +18,6 @@ from omnigraph_ops.models.optimize import (
     SkipReason,
     TablePlan,
     TableStats,
-    amplification,
 )
 from omnigraph_ops.quantities import parse_bytes
 from omnigraph_ops.stages.optimize.budget import Spending, untouched, within

@@ -139,7 +139,7 @@ def test_nobody_is_asked_about_a_version_that_cannot_be_read() -> None:
 def test_the_advice_about_such_a_version_is_no_force() -> None:
     refused = [row(f"node:{n}", lance_head_version=n, action=RepairAction.REFUSED, readable=n > 3) for n in (0, 5)]
     report = RepairReport(uri="/g", confirm=True, force=False, manifest_version=None, tables=tuple(refused))
-    said, lost = STAGE.outcome(report).problem.split("; no repair helps ")
+    said, lost = report.outcome().problem.split("; no repair helps ")
     assert said.startswith("repair refused 1 suspicious or unverifiable table(s)")
     assert lost.startswith("node:0: the newest version cannot be read")
 
