@@ -135,6 +135,13 @@ class Run:
             Stopped: the run was asked to stop.
         """
 
+    def restates(self, unit: Unit, known: Unit) -> None:
+        """Called where more is known of a unit at work, before the effect that it is about.
+
+        Raises:
+            StorageError: it could not be written down; the unit must not go on.
+        """
+
     def ended(self, unit: Unit, did: StageReport | None) -> None:
         """Called right after its last effect, with what came of it; None: nothing."""
 

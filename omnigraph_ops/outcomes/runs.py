@@ -119,9 +119,15 @@ class RecordedRun(Run):
                 self._units.pop()
                 raise
 
+    def restates(self, unit: Unit, known: Unit) -> None:
+        with self._turn:
+            number = self._number_of(unit)
+            self._note(number, UnitRecord(unit=known))
+            self._units[number] = UnitRecord(unit=known)
+
     def ended(self, unit: Unit, did: StageReport | None) -> None:
         with self._turn:
-            number = next(n for n, record in enumerate(self._units) if record.unit is unit)
+            number = self._number_of(unit)
             self._units[number] = UnitRecord.of(unit, did)
             # What went wrong here is not the unit's: the result is in memory, and the graph can tell it, too.
             with contextlib.suppress(OpsError):
@@ -149,6 +155,9 @@ class RecordedRun(Run):
         """The run is recorded: drop its journal. Destroys only the journal."""
         if self._wrote_intent:
             run_journal.remove(self._graph.storage, self.folder)
+
+    def _number_of(self, unit: Unit) -> int:
+        return next(n for n, record in enumerate(self._units) if record.unit is unit)
 
     def _note(self, number: int, record: UnitRecord) -> None:
         if not self.keeps_journal:

@@ -160,6 +160,7 @@ class TestThroughTheEngine:
         graph, plan = self.planned(demo_graph, 6)
 
         def merged_then_stopped(table: Any) -> TableRowStats:
+            table.merging(plan.total_rows, plan.tables[0].edges)
             write(table.graph, PERSON, lambda dataset: dataset.delete("true"))
             raise Stopped
 
@@ -180,6 +181,21 @@ class TestThroughTheEngine:
         (stats,) = expire_rows(graph, plan, engine=Stub(graph, {})).tables
         assert (stats.rows_removed, stats.rows_left) == (0, plan.total_rows)
         assert "no row was deleted" in (stats.refused or "")
+
+    @pytest.mark.parametrize("step", ["create", "merge"])
+    def test_rows_that_another_writer_renewed_do_not_count_as_deleted(
+        self, demo_graph: DemoGraph, monkeypatch: pytest.MonkeyPatch, step: str
+    ) -> None:
+        """Neither where nothing was merged, nor where what was to go is known precisely."""
+        graph, plan = self.planned(demo_graph, 6)
+        only = f"id = '{planning.Aged.of(graph, graph.state(), plan.tables[0]).keys('id')[0].as_py()}'"
+        write(graph, PERSON, lambda dataset: dataset.update({"joined": "cast(now() as date)"}, where=only))
+        monkeypatch.setattr(delete.ExpiringTable, "_prove", lambda *_: None)
+        engine = Stub(graph, {step: [EngineFailure("no")]})
+        (stats,) = expire_rows(graph, plan, engine=engine).tables
+        assert (stats.rows_removed, stats.edges, stats.error) == (0, (), "no")
+        assert stats.rows_left == plan.total_rows - 1
+        assert engine.calls[-1] == ("delete" if step == "merge" else "create")
 
     @pytest.mark.parametrize("renewed", [True, False], ids=["renewed", "as-it-was"])
     def test_a_renewed_row_that_went_is_named(self, demo_graph: DemoGraph, stamp: int, renewed: bool) -> None:

@@ -24,7 +24,7 @@ from omnigraph_ops.graph.layout import new_ulid
 from omnigraph_ops.graph.state import TableEntry
 from omnigraph_ops.lance.gateway import LOST_COMMITS, CommitConflict, Dataset, IncompatibleCommit, live_rows
 from omnigraph_ops.lance.rows import Clock, FragmentDelete, clock_of, commit_deletes, count_below, delete_below
-from omnigraph_ops.models.rows import RowRetentionPlan, RowRetentionReport, TableRowPlan, TableRowStats
+from omnigraph_ops.models.rows import EdgeRows, RowRetentionPlan, RowRetentionReport, TableRowPlan, TableRowStats
 from omnigraph_ops.models.runs import Unit
 from omnigraph_ops.progress import SILENT, Progress, Stopped
 from omnigraph_ops.stages.expire_rows.delete import ATTEMPTS, again_after, expiring_table, sweep_branches
@@ -167,10 +167,10 @@ def expire_rows(
             "needs; nothing was deleted; rows of main can expire"
         )
 
-    def expire(table: TableRowPlan) -> TableRowStats:
+    def expire(table: TableRowPlan, work: _Work) -> TableRowStats:
         if engine is None:
             return expire_plain(graph, plan, table, delete)
-        return expiring_table(graph, engine, plan, table, progress).expire()
+        return expiring_table(graph, engine, plan, table, progress=progress, merging=work.merging).expire()
 
     settings = graph.settings
     with committer_lease(
@@ -187,44 +187,62 @@ def expire_rows(
     return RowRetentionReport(uri=graph.uri, branch=plan.branch, digest=plan.digest, tables=tuple(stats))
 
 
+@dataclass(slots=True)
+class _Work:
+    """The unit of one table, with precisely what a merge takes from before it begins."""
+
+    graph: Graph
+    unit: Unit
+
+    def merging(self, rows: int, edges: tuple[EdgeRows, ...]) -> None:
+        """Write down what a merge is about to take; until then the unit took nothing. Writes."""
+        assert self.unit.rows is not None
+        known = replace(self.unit, rows=replace(self.unit.rows, expired=rows, edges=edges))
+        self.graph.run.restates(self.unit, known)
+        self.unit = known
+
+
 def _isolated(
     graph: Graph,
     plan: RowRetentionPlan,
     table: TableRowPlan,
-    expire: Callable[[TableRowPlan], TableRowStats],
+    expire: Callable[[TableRowPlan, _Work], TableRowStats],
 ) -> TableRowStats:
     if table.refused is not None:
         return TableRowStats(table_key=table.table_key, refused=table.refused, rows_left=table.expired)
     if table.expired == 0:
         return TableRowStats(table_key=table.table_key, manifest_version=table.manifest_version)
+    rows = replace(table, sample=())
     unit = Unit(
         name=f"row expiry of {table.table_key}",
         stage="expire-rows",
         digest=plan.digest,
         table_key=table.table_key,
         branch=plan.branch or "",
-        rows=replace(table, sample=()),
+        # Of a graph no row goes before a merge, which says precisely what it takes.
+        rows=replace(rows, expired=0, edges=()) if graph.format.publishes else rows,
     )
+    work = _Work(graph=graph, unit=unit)
     try:
         graph.run.begins(unit)
     except OpsError as error:
         return TableRowStats(table_key=table.table_key, rows_left=table.expired, error=str(error))
     try:
-        stats = expire(table)
+        stats = expire(table, work)
     except Stopped:
-        done = _done(graph, unit, table)
+        done = _done(work, table)
         stats = done if done.rows_removed else replace(done, refused=_STOPPED)
     except OpsError as error:
-        stats = replace(_done(graph, unit, table), error=str(error))
+        stats = replace(_done(work, table), error=str(error))
     report = RowRetentionReport(uri=graph.uri, branch=plan.branch, digest=plan.digest, tables=(stats,))
-    graph.run.ended(unit, report)
+    graph.run.ended(work.unit, report)
     return stats
 
 
-def _done(graph: Graph, unit: Unit, table: TableRowPlan) -> TableRowStats:
+def _done(work: _Work, table: TableRowPlan) -> TableRowStats:
     """What a table lost whose work ended early: it may have merged before it waited to drop its branch. Reads."""
     with contextlib.suppress(OpsError):
-        done = expired(graph, unit)
+        done = expired(work.graph, work.unit)
         if done is not None:
             return done
     return TableRowStats(table_key=table.table_key, rows_left=table.expired)

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import contextlib
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 
 from tenacity import (
@@ -108,6 +108,8 @@ class ExpiringTable:
     ends: tuple[EdgeEnds, ...]
     root: str
     progress: Progress
+    merging: Callable[[int, tuple[EdgeRows, ...]], None]
+    """Called right before a merge, with how many rows and edges it takes."""
 
     def expire(self) -> TableRowStats:
         """Attempt until nothing is below the cut, a bounded number of times. Destroys rows.
@@ -169,6 +171,7 @@ class ExpiringTable:
             with contextlib.suppress(EngineTimeout), self._turn() as keeper:
                 keeper.assert_held()
                 self._approved(self.plan.branch)
+                self.merging(len(base.ids), _counts({key: len(edges) for key, edges in base.edges.items()}))
                 self.engine.merge(self.root, name, self.plan.branch or _MAIN)
         return self._counted(base)
 
@@ -252,7 +255,7 @@ class ExpiringTable:
         return TableRowStats(
             table_key=self.table.table_key,
             rows_removed=len(gone),
-            edges=tuple(EdgeRows(table_key=key, rows=rows) for key, rows in sorted(edges.items())),
+            edges=_counts(edges),
             error="; ".join(filter(None, problems)) or None,
         )
 
@@ -276,6 +279,10 @@ class ExpiringTable:
                     raise
             recover(self.graph)
             self.graph.run.pause(_POLL_SECONDS)
+
+
+def _counts(edges: Mapping[str, int]) -> tuple[EdgeRows, ...]:
+    return tuple(EdgeRows(table_key=key, rows=rows) for key, rows in sorted(edges.items()))
 
 
 def lost_renewals(graph: Graph, since: TableEntry, now: Aged, gone: Keys) -> str | None:
@@ -302,7 +309,13 @@ def lost_renewals(graph: Graph, since: TableEntry, now: Aged, gone: Keys) -> str
 
 
 def expiring_table(
-    graph: Graph, engine: EngineCli, plan: RowRetentionPlan, table: TableRowPlan, progress: Progress
+    graph: Graph,
+    engine: EngineCli,
+    plan: RowRetentionPlan,
+    table: TableRowPlan,
+    *,
+    progress: Progress,
+    merging: Callable[[int, tuple[EdgeRows, ...]], None],
 ) -> ExpiringTable:
     """A table of a plan, ready to be carried out by this engine; `InvalidInput` when its language cannot. Reads."""
     entry = entry_in(graph, state_of(graph, plan.branch), table.table_key)
@@ -324,6 +337,7 @@ def expiring_table(
         ends=ends,
         root=engine_root(graph, entry),
         progress=progress,
+        merging=merging,
     )
 
 
