@@ -167,7 +167,7 @@ def expire_rows(
             "needs; nothing was deleted; rows of main can expire"
         )
 
-    def expire(table: TableRowPlan, work: _Expiry) -> TableRowStats:
+    def expire(table: TableRowPlan, work: _UnitOfRows) -> TableRowStats:
         if engine is None:
             return expire_plain(graph, plan, table, delete)
         return expiring_table(graph, engine, plan, table, progress=progress, merging=work.merging).expire()
@@ -188,7 +188,7 @@ def expire_rows(
 
 
 @dataclass(slots=True)
-class _Expiry:
+class _UnitOfRows:
     """The unit of one table, with precisely what a merge takes from before it begins."""
 
     graph: Graph
@@ -206,7 +206,7 @@ def _isolated(
     graph: Graph,
     plan: RowRetentionPlan,
     table: TableRowPlan,
-    expire: Callable[[TableRowPlan, _Expiry], TableRowStats],
+    expire: Callable[[TableRowPlan, _UnitOfRows], TableRowStats],
 ) -> TableRowStats:
     if table.refused is not None:
         return TableRowStats(table_key=table.table_key, refused=table.refused, rows_left=table.expired)
@@ -222,7 +222,7 @@ def _isolated(
         # Of a graph no row goes before a merge, which says precisely what it takes.
         rows=replace(rows, expired=0, edges=()) if graph.format.publishes else rows,
     )
-    work = _Expiry(graph=graph, unit=unit)
+    work = _UnitOfRows(graph=graph, unit=unit)
     try:
         graph.run.begins(unit)
     except OpsError as error:
@@ -239,7 +239,7 @@ def _isolated(
     return stats
 
 
-def _done(work: _Expiry, table: TableRowPlan) -> TableRowStats:
+def _done(work: _UnitOfRows, table: TableRowPlan) -> TableRowStats:
     """What a table lost whose work ended early: it may have merged before it waited to drop its branch. Reads."""
     with contextlib.suppress(OpsError):
         done = expired(work.graph, work.unit)
