@@ -285,16 +285,24 @@ def working_holder(storage: Storage, path: str = LEASE_PATH) -> Lease | None:
 
 
 def patient_lease(
-    storage: Storage, place: LeasePlace, *, purpose: str
-) -> contextlib.AbstractContextManager[LeaseKeeper]:
+    storage: Storage,
+    place: LeasePlace,
+    *,
+    purpose: str,
+    ttl_seconds: float = _TTL_SECONDS,
+    pause: Callable[[float], None] | None = None,
+) -> AbstractContextManager[LeaseKeeper]:
     """A lease for which one waits so as to tell a dead holder from one at work; on its own machine that is known.
 
-    Writes a small file at that place.
+    Writes a small file at that place. `pause` as in `committer_lease`.
     """
     holder = read_lease(storage, place.path)
-    ours = holder is not None and holder.machine == this_machine()
-    wait = 0.0 if ours else _TTL_SECONDS + _BEYOND_TTL_SECONDS
-    return committer_lease(storage, purpose=purpose, ttl_seconds=_TTL_SECONDS, wait_seconds=wait, place=place)
+    ours = holder is not None and bool(holder.machine) and holder.machine == this_machine()
+    longest = max(ttl_seconds, holder.ttl_seconds if holder is not None else 0.0)
+    wait = 0.0 if ours else longest + _BEYOND_TTL_SECONDS
+    return committer_lease(
+        storage, purpose=purpose, ttl_seconds=ttl_seconds, wait_seconds=wait, place=place, pause=pause
+    )
 
 
 def _may_be_held(lease: Lease) -> bool:
