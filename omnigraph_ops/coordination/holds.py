@@ -19,7 +19,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
-from omnigraph_ops.coordination.environment import is_running, process_name, this_machine
+from omnigraph_ops.coordination.environment import is_running, process_name, start_of, this_machine
 from omnigraph_ops.coordination.state import HOLDS_DIR, REMOVALS_DIR, Records
 from omnigraph_ops.errors import CorruptGraph, InvalidInput, OpsError, StalePlan
 from omnigraph_ops.graph.graph import Graph
@@ -76,6 +76,8 @@ class Hold:
     pid: int = 0
     machine: str = ""
     """Where `pid` means something; empty when the hold outlives its process."""
+    process_started: str = ""
+    """Which process has that number; empty in files of earlier releases."""
     freeze: FreezeTerms | None = None
 
     @property
@@ -133,6 +135,7 @@ def place_hold(
         versions=tuple(versions),
         pid=os.getpid() if bound_to_process else 0,
         machine=this_machine() if bound_to_process else "",
+        process_started=start_of(os.getpid()) if bound_to_process else "",
         freeze=freeze,
     )
     write_hold(storage, hold)
@@ -220,7 +223,7 @@ def sweep_holds(storage: Storage) -> None:
 
 def is_active(hold: Hold) -> bool:
     """Whether a hold still counts. Reads the clock and the process table."""
-    return time.time() < hold.expires_at and is_running(hold.machine, hold.pid)
+    return time.time() < hold.expires_at and is_running(hold.machine, hold.pid, hold.process_started)
 
 
 def hold_path(hold_id: str) -> str:
@@ -249,6 +252,7 @@ class Removal:
     machine: str
     announced_at: float
     """Seconds since the epoch."""
+    process_started: str = ""
 
     def takes(self, held: HeldVersion) -> bool:
         """Whether it removes that version. Pure."""
@@ -288,6 +292,7 @@ def announced(
         pid=os.getpid(),
         machine=this_machine(),
         announced_at=time.time(),
+        process_started=start_of(os.getpid()),
     )
     path = f"{REMOVALS_DIR}/{new_ulid()}.json"
     _REMOVALS.write(storage, path, removal)
@@ -318,7 +323,8 @@ def sweep_removals(storage: Storage) -> None:
 
 
 def _is_active(removal: Removal) -> bool:
-    return is_running(removal.machine, removal.pid) and time.time() - removal.announced_at < _DEAD_AFTER_SECONDS
+    running = is_running(removal.machine, removal.pid, removal.process_started)
+    return running and time.time() - removal.announced_at < _DEAD_AFTER_SECONDS
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
