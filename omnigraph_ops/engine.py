@@ -219,8 +219,10 @@ def _process(command: list[str], seconds: float, environment: Mapping[str, str])
                 raise EngineTimeout(f"`{_named(command)}` did not finish within {seconds:.0f} s") from None
             raise
     if child.returncode != 0:
-        text = _COLOUR.sub("", f"{err}\n{out}")
-        raise classify(text)(f"`{_named(command)}` failed: {_sentence(text)}")
+        err = _COLOUR.sub("", err)
+        text = f"{err}\n{_COLOUR.sub('', out)}"
+        ended = _killed(child.returncode, err) if child.returncode < 0 else f"failed: {_sentence(text)}"
+        raise classify(text)(f"`{_named(command)}` {ended}")
     return out
 
 
@@ -242,6 +244,13 @@ def _named(command: list[str]) -> str:
     """What was run, without values. Pure."""
     words = [word for word in command[1:3] if not word.startswith("-")]
     return " ".join(["omnigraph", *words])
+
+
+def _killed(code: int, err: str) -> str:
+    """What ended a process that a signal killed, and what it printed last: an abort has its reason there. Pure."""
+    name = next((f" ({known.name})" for known in signal.Signals if known == -code), "")
+    last = next((f"; its last line: {line.strip()}" for line in reversed(err.splitlines()) if line.strip()), "")
+    return f"was killed by signal {-code}{name}{last}"
 
 
 def _sentence(text: str) -> str:

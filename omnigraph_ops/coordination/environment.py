@@ -32,9 +32,15 @@ def process_name() -> str:
     return f"{socket.gethostname()}:{os.getpid()}"
 
 
-def is_running(machine: str, pid: int) -> bool:
-    """False only when that process is known to be gone: it was on this very machine. Reads the process table."""
-    return not (machine and machine == this_machine() and not _process_exists(pid))
+def is_running(machine: str, pid: int, started: str = "") -> bool:
+    """False only when that process is known to be gone: it was on this very machine. Reads the process table.
+
+    Args:
+        started: what `start_of` told of it, since a later process may have its number; empty where that is not known.
+    """
+    if not machine or machine != this_machine():
+        return True
+    return _process_exists(pid) and (not started or start_of(pid) in {"", started})
 
 
 def this_machine() -> str:

@@ -19,7 +19,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
-from omnigraph_ops.coordination.environment import is_running, process_name, this_machine
+from omnigraph_ops.coordination.environment import is_running, process_name, start_of, this_machine
 from omnigraph_ops.coordination.state import HOLDS_DIR, REMOVALS_DIR, Records
 from omnigraph_ops.errors import CorruptGraph, InvalidInput, StalePlan
 from omnigraph_ops.graph.layout import is_ulid, made_at_us, new_ulid
@@ -73,6 +73,8 @@ class Hold:
     pid: int = 0
     machine: str = ""
     """Where `pid` means something; empty when the hold outlives its process."""
+    process_started: str = ""
+    """Which process has that number; empty in files of earlier releases."""
     freeze: FreezeTerms | None = None
 
     @property
@@ -130,6 +132,7 @@ def place_hold(
         versions=tuple(versions),
         pid=os.getpid() if bound_to_process else 0,
         machine=this_machine() if bound_to_process else "",
+        process_started=start_of(os.getpid()) if bound_to_process else "",
         freeze=freeze,
     )
     write_hold(storage, hold)
@@ -217,7 +220,7 @@ def sweep_holds(storage: Storage) -> None:
 
 def is_active(hold: Hold) -> bool:
     """Whether a hold still counts. Reads the clock and the process table."""
-    return time.time() < hold.expires_at and is_running(hold.machine, hold.pid)
+    return time.time() < hold.expires_at and is_running(hold.machine, hold.pid, hold.process_started)
 
 
 def hold_path(hold_id: str) -> str:
@@ -246,6 +249,7 @@ class Removal:
     machine: str
     announced_at: float
     """Seconds since the epoch."""
+    process_started: str = ""
 
     def takes(self, held: HeldVersion) -> bool:
         """Whether it removes that version. Pure."""
@@ -285,6 +289,7 @@ def announced(
         pid=os.getpid(),
         machine=this_machine(),
         announced_at=time.time(),
+        process_started=start_of(os.getpid()),
     )
     path = f"{REMOVALS_DIR}/{new_ulid()}.json"
     _REMOVALS.write(storage, path, removal)
@@ -315,4 +320,5 @@ def sweep_removals(storage: Storage) -> None:
 
 
 def _is_active(removal: Removal) -> bool:
-    return is_running(removal.machine, removal.pid) and time.time() - removal.announced_at < _DEAD_AFTER_SECONDS
+    running = is_running(removal.machine, removal.pid, removal.process_started)
+    return running and time.time() - removal.announced_at < _DEAD_AFTER_SECONDS

@@ -24,7 +24,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from omnigraph_ops.config.settings import LONGEST_TTL_SECONDS
-from omnigraph_ops.coordination.environment import is_running, process_name, refuse_unsafe_store, this_machine
+from omnigraph_ops.coordination.environment import is_running, process_name, refuse_unsafe_store, start_of, this_machine
 from omnigraph_ops.coordination.state import LEASE_FILE, LEASE_PATH, Records, refuse
 from omnigraph_ops.errors import InvalidInput, LeaseHeld, OpsError, StorageError
 from omnigraph_ops.storage.inventory import folders_in
@@ -33,6 +33,7 @@ from omnigraph_ops.storage.store import Storage
 if TYPE_CHECKING:
     from omnigraph_ops.graph import Graph
 
+Pause = Callable[[float], None]
 _POLL_SECONDS = 0.05
 _POLL_OWN_SECONDS = 0.5
 """Where the holder is a thread of this process, which wakes the next one."""
@@ -54,6 +55,8 @@ class Lease:
     pid: int
     machine: str
     """Host, boot and process namespace: where `pid` means something."""
+    process_started: str = ""
+    """Which process has that number; empty in files of earlier releases."""
     renewals: int = 0
     released: bool = False
     note: str = ""
@@ -171,7 +174,7 @@ def committer_lease(
     ttl_seconds: float,
     wait_seconds: float,
     place: LeasePlace = _COMMITTER,
-    pause: Callable[[float], None] | None = None,
+    pause: Pause | None = None,
 ) -> Iterator[LeaseKeeper]:
     """Hold the committer lease of a graph, or the lease at another place, for the block. Writes its file.
 
@@ -215,7 +218,7 @@ class _Turns:
                 self._holders -= 1
                 self._left.notify()
 
-    def wait(self, pause: Callable[[float], None]) -> None:
+    def wait(self, pause: Pause) -> None:
         """Wait for a moment; whatever `pause` raises ends the waiting."""
         with self._left:
             woken = bool(self._holders) and self._left.wait(_POLL_OWN_SECONDS)
@@ -285,21 +288,24 @@ def working_holder(storage: Storage, path: str = LEASE_PATH) -> Lease | None:
 
 
 def patient_lease(
-    storage: Storage, place: LeasePlace, *, purpose: str
-) -> contextlib.AbstractContextManager[LeaseKeeper]:
+    storage: Storage, place: LeasePlace, *, purpose: str, ttl_seconds: float = _TTL_SECONDS, pause: Pause | None = None
+) -> AbstractContextManager[LeaseKeeper]:
     """A lease for which one waits so as to tell a dead holder from one at work; on its own machine that is known.
 
-    Writes a small file at that place.
+    Writes a small file at that place. `pause` as in `committer_lease`.
     """
     holder = read_lease(storage, place.path)
-    ours = holder is not None and holder.machine == this_machine()
-    wait = 0.0 if ours else _TTL_SECONDS + _BEYOND_TTL_SECONDS
-    return committer_lease(storage, purpose=purpose, ttl_seconds=_TTL_SECONDS, wait_seconds=wait, place=place)
+    ours = holder is not None and bool(holder.machine) and holder.machine == this_machine()
+    wait = 0.0 if ours else max(ttl_seconds, holder.ttl_seconds if holder else 0.0) + _BEYOND_TTL_SECONDS
+    return committer_lease(
+        storage, purpose=purpose, ttl_seconds=ttl_seconds, wait_seconds=wait, place=place, pause=pause
+    )
 
 
 def _may_be_held(lease: Lease) -> bool:
     """Whether a lease is not released and its process not known to be gone from this machine. Reads."""
-    return not lease.released and lease.token not in _given_up() and is_running(lease.machine, lease.pid)
+    ended = lease.released or lease.token in _given_up()
+    return not ended and is_running(lease.machine, lease.pid, lease.process_started)
 
 
 def _clock() -> float:
@@ -358,6 +364,7 @@ def _take(storage: Storage, place: LeasePlace, purpose: str, ttl: float, before:
         ttl_seconds=ttl,
         pid=os.getpid(),
         machine=this_machine(),
+        process_started=start_of(os.getpid()),
     )
     began, path = _clock(), _file_of(place.path, lease.number)
     if not _LEASES.create(storage, path, lease):

@@ -22,12 +22,12 @@ import itertools
 import logging
 import math
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 from omnigraph_ops import serde
 from omnigraph_ops.config.settings import Settings
-from omnigraph_ops.coordination.lease import LeaseKeeper, LeasePlace, committer_lease
+from omnigraph_ops.coordination.lease import LeaseKeeper, LeasePlace, Pause, committer_lease
 from omnigraph_ops.coordination.state import THROTTLE_DIR, Records
 from omnigraph_ops.errors import InvalidInput, LeaseHeld, OpsError
 from omnigraph_ops.graph.graph import Graph
@@ -38,7 +38,6 @@ from omnigraph_ops.quantities import age
 from omnigraph_ops.storage.store import Storage
 
 _LOG = logging.getLogger(__name__)
-Pause = Callable[[float], None]
 _LEDGER = f"{THROTTLE_DIR}/ledger.json"
 _LOCK = LeasePlace(path=f"{THROTTLE_DIR}/lock", name="the lock of the throttle")
 _SLOT_TTL_SECONDS = 60.0

@@ -21,8 +21,8 @@ from dataclasses import dataclass, replace
 from enum import StrEnum
 
 from omnigraph_ops import serde
-from omnigraph_ops.coordination.lease import LeaseKeeper, LeasePlace, committer_lease
-from omnigraph_ops.coordination.pace import Ceilings, Pause, admitted
+from omnigraph_ops.coordination.lease import LeaseKeeper, LeasePlace, Pause, committer_lease
+from omnigraph_ops.coordination.pace import Ceilings, admitted
 from omnigraph_ops.coordination.state import REWRITES_DIR
 from omnigraph_ops.errors import InvalidInput
 from omnigraph_ops.graph.graph import Graph

@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import cast
 
-from omnigraph_ops.coordination.environment import is_running, start_of, this_machine
+from omnigraph_ops.coordination.environment import is_running, this_machine
 from omnigraph_ops.coordination.state import RUNS_DIR, TASKS_DIR, Records, refuse
 from omnigraph_ops.errors import OpsError, first_line
 from omnigraph_ops.graph.graph import Graph
@@ -57,8 +57,7 @@ class Journal:
         """Whether its process is at work on this machine. Reads the process table."""
         intent = self.intent
         here = bool(intent.machine) and intent.machine == this_machine()
-        alive = here and is_running(intent.machine, intent.pid)
-        return alive and intent.process_started in {"", start_of(intent.pid)}
+        return here and is_running(intent.machine, intent.pid, intent.process_started)
 
     @property
     def may_be_alive(self) -> bool:

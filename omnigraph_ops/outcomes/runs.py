@@ -9,7 +9,7 @@ import time
 from dataclasses import replace
 
 from omnigraph_ops.coordination.environment import start_of, this_machine
-from omnigraph_ops.coordination.lease import LeaseKeeper, LeasePlace, committer_lease
+from omnigraph_ops.coordination.lease import LeaseKeeper, LeasePlace, committer_lease, patient_lease, working_holder
 from omnigraph_ops.coordination.state import RUNS_DIR
 from omnigraph_ops.errors import LeaseHeld, OpsError
 from omnigraph_ops.graph.graph import Graph
@@ -211,11 +211,14 @@ def settle(graph: Graph, *, warn: Warn = run_journal.silent) -> tuple[RunRecord,
 
 
 def turn(graph: Graph) -> contextlib.AbstractContextManager[LeaseKeeper]:
-    """Be the only one who records interrupted runs for the block; `LeaseHeld` at once if another is. Writes a lease."""
-    ttl = graph.settings.lease_ttl_seconds
-    return committer_lease(
-        graph.storage, purpose="record interrupted runs", ttl_seconds=ttl, wait_seconds=0, place=_TURN
-    )
+    """Be the only one who records interrupted runs for the block; `LeaseHeld` at once if another is. Writes a lease.
+
+    A holder on another machine that seems dead for long is watched for one TTL, which tells, and then replaced.
+    """
+    storage, ttl, purpose = graph.storage, graph.settings.lease_ttl_seconds, "record interrupted runs"
+    if working_holder(storage, _TURN.path) is not None:
+        return committer_lease(storage, purpose=purpose, ttl_seconds=ttl, wait_seconds=0, place=_TURN)
+    return patient_lease(storage, _TURN, purpose=purpose, ttl_seconds=ttl, pause=graph.run.pause)
 
 
 def unsettled(graph: Graph) -> tuple[UnsettledRun, ...]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import signal
 from pathlib import Path
 from threading import Barrier
@@ -10,7 +11,8 @@ from typing import Any
 import pytest
 
 from omnigraph_ops import serde
-from omnigraph_ops.coordination.state import TASKS_DIR
+from omnigraph_ops.config.settings import Settings
+from omnigraph_ops.coordination.state import RUNS_DIR, TASKS_DIR
 from omnigraph_ops.demo import DemoSpec, write_demo_graph
 from omnigraph_ops.graph import Graph, open_graph
 from omnigraph_ops.models.cleanup import CleanupPlan, RetentionPolicy
@@ -23,6 +25,7 @@ from omnigraph_ops.stages.registry import planned
 from omnigraph_ops.storage.store import Storage
 from tests.support.killed_runs import Kill
 from tests.support.killed_tasks import DAG, RUN, DagRun
+from tests.support.leases import left_held
 from tests.support.orphans import age
 from tests.support.shell import runner
 from tests.support.tables import PERSON, entry_of
@@ -209,6 +212,15 @@ def test_runs_are_recorded_once_however_many_settle_at_the_same_time(graph: Grap
 
     assert sum(in_parallel(settle_one, range(2), workers=2)) == 1
     assert events(graph) == ["started", "interrupted"]
+
+
+def test_who_was_killed_on_another_machine_while_recording_keeps_no_run_from_being_recorded(graph: Graph) -> None:
+    Cleanup(graph).here()
+    lease = Path(graph.uri, left_held(graph.storage, f"{RUNS_DIR}/lease"))
+    os.utime(lease, (0, 0))
+    graph = open_graph(graph.uri, Settings(lease_ttl_seconds=0.3))
+    (found,) = settle_runs(graph, is_over=lambda _run: True)
+    assert found.run_id == WHOLE
 
 
 def test_an_attempt_that_cannot_be_read_keeps_no_run_from_being_recorded(graph: Graph) -> None:

@@ -198,6 +198,20 @@ def test_a_backup_that_was_killed_before_it_noted_its_freeze_leaves_none(
     assert verify_backup(report.backup).problems == ()
 
 
+def test_a_backup_that_was_killed_after_it_was_finished_leaves_nothing_to_the_next_one(
+    demo_graph: DemoGraph, tmp_path: Path
+) -> None:
+    graph, target = demo_graph(**SPEC), tmp_path / "backups"
+    killed_backup(graph.uri, target, "tidy")
+    (left,), (journal,) = list_backups(str(target)).backups, target.glob("*/journal")
+    assert (left.state, len(freezes(graph.storage))) == (BackupState.FINISHED, 1)
+    theirs = freeze_graph(graph, reason=f"backup {left.backup_id}")
+    assert not backup_graph(graph, str(target)).resumed
+    assert [hold.hold_id for hold in freezes(graph.storage)] == [theirs.freeze_id], "only the reason is the same"
+    assert not journal.exists()
+    assert verify_backup(left.backup).problems == ()
+
+
 def test_after_its_freeze_expired_a_killed_backup_goes_on_with_another_cut(
     demo_graph: DemoGraph, tmp_path: Path
 ) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
 from argparse import Namespace
 from collections.abc import Callable, Sequence
@@ -16,6 +17,7 @@ import pyarrow as pa
 import pytest
 
 from omnigraph_ops.config.settings import SparkEntry, SparkStage
+from omnigraph_ops.coordination.environment import this_machine
 from omnigraph_ops.coordination.lease import LeasePlace, committer_lease
 from omnigraph_ops.coordination.state import EXPIRE_ROWS_LEASE_PATH
 from omnigraph_ops.errors import (
@@ -38,7 +40,7 @@ from omnigraph_ops.stages.expire_rows.plan import plan_row_retention
 from omnigraph_ops.stages.expire_rows.stage import ExpireRows
 from omnigraph_ops.stages.freeze.take import freeze_graph
 from tests.support.events import ITEMS, ids, items, stamps, timed, updated_and_folded
-from tests.support.leases import take_over
+from tests.support.leases import left_held, take_over
 from tests.support.plain import opened
 from tests.support.stopped import LeavesPauses
 from tests.support.texts import text_release
@@ -278,6 +280,22 @@ class TestPlain:
         (stats,) = expire_rows(opened(root), plan, engine=None).tables
         assert (stats.rows_removed, stats.rows_left) == (1, 1)
         assert ids(root) == [0, 1, 9]
+
+    def test_a_run_that_was_killed_on_another_machine_is_told_by_watching(self, tmp_path: Path) -> None:
+        root = items(tmp_path, [1, 2, 60])
+        plan = plan_row_retention(opened(root), [BY_TIME])
+        graph = opened(root, lease_ttl_seconds=0.3)
+        left_held(graph.storage, EXPIRE_ROWS_LEASE_PATH)
+        assert expire_rows(graph, plan, engine=None).rows_removed == 1
+        assert ids(root) == [0, 1]
+
+    def test_a_run_at_work_on_this_machine_is_refused_at_once(self, tmp_path: Path) -> None:
+        root = items(tmp_path, [1, 2, 60])
+        plan, graph = plan_row_retention(opened(root), [BY_TIME]), opened(root)
+        left_held(graph.storage, EXPIRE_ROWS_LEASE_PATH, pid=os.getpid(), machine=this_machine())
+        with pytest.raises(LeaseHeld, match="holds the row retention lease"):
+            expire_rows(graph.with_run(LeavesPauses()), plan, engine=None)
+        assert ids(root) == [0, 1, 2]
 
     def test_conflicts_without_end_stop_and_delete_nothing(
         self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

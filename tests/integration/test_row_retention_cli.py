@@ -11,7 +11,7 @@ import pytest
 from omnigraph_ops import serde
 from omnigraph_ops.config.settings import Settings
 from omnigraph_ops.coordination.holds import hold_path
-from omnigraph_ops.engine import EngineConflict, EngineTimeout, engine_cli
+from omnigraph_ops.engine import EngineConflict, EngineFailure, EngineTimeout, engine_cli
 from omnigraph_ops.errors import (
     InvalidInput,
     UnsupportedStamp,
@@ -163,6 +163,23 @@ class TestEngineBinary:
         with pytest.raises(EngineConflict) as caught:
             engine.merge("/graph", "a", "main")
         assert str(caught.value) == "`omnigraph branch merge` failed: stale view of node:A"
+
+    @pytest.mark.parametrize(
+        ("body", "words"),
+        [
+            ("echo 'omnigraph branch merge → /graph'; kill -9 $$", "signal 9 (SIGKILL)"),
+            (
+                "echo 'omnigraph branch merge → /graph' >&2; echo 'memory allocation failed' >&2; kill -6 $$",
+                "signal 6 (SIGABRT); its last line: memory allocation failed",
+            ),
+        ],
+        ids=["kill", "abort"],
+    )
+    def test_the_signal_that_killed_it_is_the_error(self, tmp_path: Path, body: str, words: str) -> None:
+        engine = engine_cli(fake(tmp_path, body=body), timeout_seconds=120, storage_options=None)
+        with pytest.raises(EngineFailure) as caught:
+            engine.merge("/graph", "a", "main")
+        assert str(caught.value) == f"`omnigraph branch merge` was killed by {words}"
 
     def test_one_that_hangs_is_stopped_with_its_children(self, tmp_path: Path) -> None:
         engine = engine_cli(fake(tmp_path, body="sleep 600 & wait"), timeout_seconds=0.3, storage_options=None)

@@ -262,6 +262,19 @@ class TestThroughTheEngine:
         with pytest.raises(GraphFrozen):
             plan_row_retention(graph, [JOINED])
 
+    def test_a_graph_that_is_frozen_during_an_attempt_is_left_alone(self, demo_graph: DemoGraph) -> None:
+        graph, plan = self.planned(demo_graph, 6)
+
+        class Freezing(Stub):
+            def create_branch(self, *arguments: str) -> None:
+                super().create_branch(*arguments)
+                terms = FreezeTerms(tables=())
+                place_hold(graph.storage, (), kind=HoldKind.FREEZE, reason="backup", ttl_seconds=60, freeze=terms)
+
+        (stats,) = expire_rows(graph, plan, engine=(engine := Freezing(graph, {}))).tables
+        assert "this attempt deleted no row of node:Person" in (stats.error or "")
+        assert (engine.calls, graph.branches()) == (["create", "delete"], ())
+
     def test_rows_that_came_since_the_plan_are_refused(self, demo_graph: DemoGraph) -> None:
         graph, plan = self.planned(demo_graph, 6)
         write(graph, PERSON, copies("late-"))

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+import time
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -10,6 +12,7 @@ from typing import Any
 import pytest
 
 from omnigraph_ops.cli.recording import Recorder
+from omnigraph_ops.config.settings import Settings
 from omnigraph_ops.coordination.state import AUDIT_DIR, RUNS_DIR
 from omnigraph_ops.errors import InvalidInput, StorageError
 from omnigraph_ops.graph import Graph, open_graph
@@ -29,13 +32,15 @@ from omnigraph_ops.stages.recovery.recover import recover
 from tests.conftest import DemoGraph
 from tests.support.events import ITEMS, ids, items
 from tests.support.history import header
-from tests.support.leases import bury_runs
+from tests.support.leases import bury_runs, left_held
 from tests.support.orphans import age, plant
 from tests.support.plain import opened
 from tests.support.rows import tree_of
 from tests.support.shell import Cli
+from tests.support.stopped import LeavesPauses
 from tests.support.writers import entry_of
 
+DAY = 86_400
 SMALL = {"loads": 3, "rows": 12, "node_types": 1}
 PERSON = "node:Person"
 STARTED, INTERRUPTED = AuditEvent.STARTED, AuditEvent.INTERRUPTED
@@ -195,6 +200,17 @@ def test_a_later_process_of_the_same_number_is_another_one(demo_graph: DemoGraph
     elsewhere = replace(open_, intent=replace(open_.intent, machine="elsewhere"))
     assert elsewhere.may_be_alive
     assert not replace(elsewhere, changed_at=1.0).may_be_alive
+
+
+def test_who_was_killed_on_another_machine_while_recording_keeps_nobody_from_it(demo_graph: DemoGraph) -> None:
+    graph = demo_graph(settings=Settings(lease_ttl_seconds=0.3), **SMALL)
+    RecordedRun(graph, header(), Snapshot()).begins(Unit(name="1", stage="optimize", table_key=PERSON, version=1))
+    bury_runs(graph.storage)
+    lease = Path(graph.uri, left_held(graph.storage, f"{RUNS_DIR}/lease"))
+    assert settle(graph.with_run(LeavesPauses())) == (), "one that seems to be at work is not waited for"
+    os.utime(lease, (time.time() - DAY, time.time() - DAY))
+    (record,) = settle(graph)
+    assert record.outcome is RunOutcome.INTERRUPTED
 
 
 def test_whoever_may_not_write_sees_what_is_not_recorded(

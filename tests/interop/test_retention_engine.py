@@ -14,6 +14,8 @@ import pytest
 
 from omnigraph_ops.config.settings import Settings
 from omnigraph_ops.coordination import guards, sealed
+from omnigraph_ops.coordination.holds import FreezeTerms, HoldKind, place_hold
+from omnigraph_ops.engine import EngineCli
 from omnigraph_ops.graph import Graph, open_graph
 from omnigraph_ops.graph.layout import EXPIRY_BRANCH_PREFIX
 from omnigraph_ops.models.cleanup import RetentionPolicy
@@ -92,6 +94,27 @@ def test_expired_nodes_go_with_their_edges_and_nothing_else(tmp_path: Path, stam
     subject.load(root, events(3, now=utc_now(), first=200))
     assert subject.optimize(root)[EVENT]["committed"]
     assert names(graph) == {*(f"e{n}" for n in range(kept)), "e99", "e200", "e201", "e202"}
+
+
+@STAMPS
+def test_a_freeze_that_begins_during_the_delete_keeps_every_row(
+    tmp_path: Path, stamp: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    subject, root = made(stamp, tmp_path)
+    graph, real, deletes = opened(subject, root), EngineCli.mutate, list[int]()
+
+    def mutate(*arguments: Any) -> int:
+        deletes.append(real(*arguments))
+        terms = FreezeTerms(tables=())
+        place_hold(graph.storage, (), kind=HoldKind.FREEZE, reason="a copy", ttl_seconds=60, freeze=terms)
+        return deletes[-1]
+
+    monkeypatch.setattr(EngineCli, "mutate", mutate)
+    _, report = expire(graph, BY_TIME)
+    (stats,) = report.tables
+    assert len(deletes) == 1, "all is deleted on the branch, and only the merge is left"
+    assert f"this attempt deleted no row of {EVENT}: {graph.uri} is frozen by" in (stats.error or "")
+    assert (stats.rows_removed, stats.rows_left, len(names(graph)), graph.branches()) == (0, 6, 17, ())
 
 
 @STAMPS

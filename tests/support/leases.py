@@ -73,6 +73,16 @@ def take_over(storage: Storage, path: str = LEASE_PATH) -> Lease:
     return thief
 
 
+def left_held(
+    storage: Storage, path: str, *, ttl_seconds: float = 0.3, pid: int = 1, machine: str = "elsewhere"
+) -> str:
+    """Leave the lease at a place as that process has it, or had it when it was killed there; its file."""
+    lease = Lease(number=7, token="t", owner="o:1", purpose="p", ttl_seconds=ttl_seconds, pid=pid, machine=machine)
+    file = f"{path}-{lease.number:020d}.json"
+    storage.write(file, serde.dumps(lease).encode())
+    return file
+
+
 def most_holders(opened: Callable[[], Storage], *, waiters: int, rounds: int) -> list[int]:
     """The most holders at once in each round, where all waiters find the lease of a killed process."""
     return [_one_round(opened, waiters) for _ in range(rounds)]

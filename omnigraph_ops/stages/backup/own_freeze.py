@@ -8,14 +8,17 @@ from collections.abc import Iterator
 
 from omnigraph_ops.coordination.freezes import active_freezes, unfreeze
 from omnigraph_ops.coordination.holds import read_hold
-from omnigraph_ops.errors import InvalidInput, OpsError
+from omnigraph_ops.errors import InvalidInput, OpsError, StorageError
 from omnigraph_ops.graph.graph import Graph
+from omnigraph_ops.graph.layout import is_ulid
 from omnigraph_ops.models.backup import BackupStart
 from omnigraph_ops.models.freeze import Freeze
+from omnigraph_ops.outcomes.backups import JOURNAL, is_finished, read_start
 from omnigraph_ops.progress import Progress, Stopped
 from omnigraph_ops.stages.backup.listing import Claim
 from omnigraph_ops.stages.freeze.observe import verify_cut
 from omnigraph_ops.stages.freeze.take import active_freeze, extend_freeze, freeze_graph, said_of
+from omnigraph_ops.storage.store import Storage
 
 OWN_TTL_SECONDS = 3600.0
 """After a kill the graph stays frozen this long at most; while the backup works, the end is moved."""
@@ -60,6 +63,23 @@ def end_of_before(graph: Graph, claim: Claim, given: str, progress: Progress) ->
     left = _left_freeze(graph, claim.backup_id, claim.before)
     if left is not None and left != given and read_hold(graph.storage, left) is not None:
         _end(graph, left, progress)
+
+
+def end_of_finished(graph: Graph, destination: Storage, given: str | None, progress: Progress) -> None:
+    """End what backups left that were killed after they were finished. Destroys tags and records, and their journals.
+
+    The freeze of a finished backup keeps nothing for it: one at work ends it next, and only finds that done.
+    """
+    for hold in active_freezes(graph.storage):
+        backup_id = hold.reason.removeprefix(_reason(""))
+        if hold.reason != _reason(backup_id) or not is_ulid(backup_id) or hold.hold_id == given:
+            continue
+        start = read_start(destination, backup_id)
+        if start is None or start.freeze_id != hold.hold_id or not is_finished(destination, backup_id):
+            continue
+        _end(graph, hold.hold_id, progress)
+        with contextlib.suppress(StorageError):
+            destination.delete_tree(f"{backup_id}/{JOURNAL}")
 
 
 def _reason(backup_id: str) -> str:

@@ -34,7 +34,7 @@ from omnigraph_ops.outcomes.backups import (
 )
 from omnigraph_ops.progress import SILENT, Meter, Progress, Stopped
 from omnigraph_ops.stages.backup.listing import Claim, claimed, damaged_files
-from omnigraph_ops.stages.backup.own_freeze import end_of_before, given_freeze, own_freeze
+from omnigraph_ops.stages.backup.own_freeze import end_of_before, end_of_finished, given_freeze, own_freeze
 from omnigraph_ops.stages.backup.request import BackupOptions
 from omnigraph_ops.stages.backup.transfer import (
     IMMUTABLE,
@@ -93,6 +93,7 @@ def backup_graph(
         unit = Unit(name=f"the backup {where}", stage="backup", backup=where)
         graph.run.begins(unit)
         try:
+            end_of_finished(graph, destination, options.freeze_id, progress)
             with _kept(graph, claim, options, progress) as freeze:
                 report = _Attempt(
                     graph=graph,

@@ -13,7 +13,7 @@ from tenacity import RetryError
 
 from omnigraph_ops.coordination.environment import refuse_wrong_clock
 from omnigraph_ops.coordination.freezes import refuse_any_freeze
-from omnigraph_ops.coordination.lease import LeasePlace, committer_lease, committer_turn
+from omnigraph_ops.coordination.lease import LeasePlace, committer_turn, patient_lease
 from omnigraph_ops.coordination.sealed import verify
 from omnigraph_ops.coordination.state import EXPIRE_ROWS_LEASE_PATH, RESULTS_DIR, Records
 from omnigraph_ops.engine import EngineCli, engine_cli, require_stamp
@@ -156,7 +156,8 @@ def expire_rows(
         InvalidInput: this engine cannot write to that branch; nothing was deleted.
         ClockWrong: this host and the store disagree about the time; nothing was deleted.
         GraphFrozen: the graph, or a table of it, is frozen; nothing was deleted.
-        LeaseHeld: another run of row retention is at work.
+        LeaseHeld: another run of row retention is at work, known to be here, or elsewhere for as long as a dead holder
+            takes to be told.
     """
     verify(plan, uri=graph.uri, consequence="nothing was deleted")
     refuse_wrong_clock(graph.storage, "nothing was deleted")
@@ -172,10 +173,8 @@ def expire_rows(
             return expire_plain(graph, plan, table, delete)
         return expiring_table(graph, engine, plan, table, progress=progress, merging=work.merging).expire()
 
-    settings = graph.settings
-    with committer_lease(
-        graph.storage, purpose="expire rows", ttl_seconds=settings.lease_ttl_seconds, wait_seconds=0, place=_PLACE
-    ):
+    ttl = graph.settings.lease_ttl_seconds
+    with patient_lease(graph.storage, _PLACE, purpose="expire rows", ttl_seconds=ttl, pause=graph.run.pause):
         if engine is not None:
             sweep_branches(graph, engine, progress)
         stats: list[TableRowStats] = []

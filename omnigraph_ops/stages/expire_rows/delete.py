@@ -28,7 +28,7 @@ from omnigraph_ops.coordination.freezes import refuse_any_freeze
 from omnigraph_ops.coordination.guards import refuse_pending
 from omnigraph_ops.coordination.lease import LeaseKeeper, committer_turn
 from omnigraph_ops.engine import EngineCli, EngineConflict, EngineFailure, EngineRecovery, EngineTimeout
-from omnigraph_ops.errors import OpsError, PublishConflict, RecoveryPending, StalePlan
+from omnigraph_ops.errors import GraphFrozen, OpsError, PublishConflict, RecoveryPending, StalePlan
 from omnigraph_ops.graph.graph import Graph, spec_of
 from omnigraph_ops.graph.layout import EXPIRY_BRANCH_PREFIX, new_ulid
 from omnigraph_ops.graph.schema import read_type_facts
@@ -116,6 +116,7 @@ class ExpiringTable:
 
         Raises:
             StalePlan: more rows are below the cut than the plan allows.
+            GraphFrozen: somebody froze the graph, or a table of it; nothing of this attempt was merged.
             PublishConflict: other writers were faster each time; what earlier attempts did not merge stays.
             RecoveryPending: something pending did not go away in time.
             EngineFailure: the engine refused; nothing of this attempt was merged.
@@ -263,15 +264,27 @@ class ExpiringTable:
         aged = self._aged(self.plan.branch)
         return replace(stats, rows_left=aged.rows(), manifest_version=aged.entry.version)
 
-    def _turn(self) -> contextlib.AbstractContextManager[LeaseKeeper]:
-        """No unit of ours is armed while the engine writes: an open of the graph would finish it. Writes the lease."""
-        return committer_turn(self.graph, f"expire rows of {self.table.table_key}")
+    @contextlib.contextmanager
+    def _turn(self) -> Iterator[LeaseKeeper]:
+        """No unit of ours is armed while the engine writes: an open of the graph would finish it. Writes the lease.
+
+        Nobody froze the graph by then either: a freeze is announced first, and takes its cut in a turn of its own.
+        """
+        with committer_turn(self.graph, f"expire rows of {self.table.table_key}") as keeper:
+            self._refuse_frozen()
+            yield keeper
+
+    def _refuse_frozen(self) -> None:
+        try:
+            refuse_any_freeze(self.graph)
+        except GraphFrozen as error:
+            raise GraphFrozen(f"this attempt deleted no row of {self.table.table_key}: {error}") from None
 
     def _wait_until_ready(self) -> None:
         """Let writers at work disarm, and finish what may be finished, for as long as a committer waits. Writes."""
         deadline = time.monotonic() + self.graph.settings.lease_wait_seconds
         while True:
-            refuse_any_freeze(self.graph)
+            self._refuse_frozen()
             try:
                 return refuse_pending(self.graph)
             except RecoveryPending:

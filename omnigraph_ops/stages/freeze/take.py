@@ -190,7 +190,7 @@ def _take(graph: Graph, hold: Hold, progress: Progress) -> Freeze:
             raise _gone(graph, problems[0])
         keeper.assert_held()
         _refuse_ended(graph, hold)
-        write_hold(graph.storage, replace(hold, pid=0, machine=""))
+        write_hold(graph.storage, replace(hold, pid=0, machine="", process_started=""))
     return freeze
 
 

@@ -10,8 +10,8 @@ from typing import Protocol
 
 from omnigraph_ops.coordination.holds import HeldVersion, Hold, plan_hold
 from omnigraph_ops.coordination.landing import land
-from omnigraph_ops.coordination.lease import LeaseKeeper
-from omnigraph_ops.coordination.pace import Pause, ceilings_of
+from omnigraph_ops.coordination.lease import LeaseKeeper, Pause
+from omnigraph_ops.coordination.pace import ceilings_of
 from omnigraph_ops.coordination.rewrite_journal import TaskOrder, TaskOutcome, open_journals, perform, rewrite_lease
 from omnigraph_ops.coordination.rewrites import Batch, Round, abandon, adopt, batches, begin, end, ready
 from omnigraph_ops.coordination.window import discard, refuse_missing

@@ -116,7 +116,7 @@ def recover(graph: Graph, *, grace_seconds: float | None = None) -> RecoverRepor
     grace = graph.settings.recovery_grace_seconds if grace_seconds is None else grace_seconds
     outcomes: list[RecoveryOutcome] = []
     # First: what a killed run had done is told by the graph as that run left it.
-    with contextlib.suppress(OpsError):
+    with contextlib.suppress(OpsError, Stopped):
         settle(graph)
     if drop_stale_fence(graph):
         detail = "the schema-apply lock of a run with a fence that was killed is removed"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 import time
@@ -12,8 +13,9 @@ import pytest
 
 from omnigraph_ops import serde
 from omnigraph_ops.coordination import holds
-from omnigraph_ops.coordination.environment import this_machine
-from omnigraph_ops.coordination.holds import HeldVersion, Hold, HoldKind
+from omnigraph_ops.coordination.environment import start_of, this_machine
+from omnigraph_ops.coordination.freezes import active_freezes
+from omnigraph_ops.coordination.holds import FreezeTerms, HeldVersion, Hold, HoldKind
 from omnigraph_ops.coordination.state import HOLDS_DIR, REMOVALS_DIR
 from omnigraph_ops.errors import CorruptGraph, InvalidInput
 from omnigraph_ops.graph.layout import new_ulid, now_us
@@ -49,6 +51,15 @@ def test_a_hold_counts_until_it_is_released(storage: Storage) -> None:
     for _ in range(2):
         holds.release_hold(storage, first.hold_id)
     assert holds.active_holds(storage) == (second,)
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="only Linux tells when a process was started")
+def test_a_hold_of_a_killed_process_whose_number_another_one_has_now_does_not_count(storage: Storage) -> None:
+    terms = {"kind": HoldKind.FREEZE, "reason": "backup", "ttl_seconds": 60.0, "freeze": FreezeTerms(tables=())}
+    mine = holds.place_hold(storage, (), bound_to_process=True, **terms)
+    assert mine.process_started == start_of(os.getpid())
+    holds.write_hold(storage, replace(mine, hold_id=new_ulid(), process_started="1"))
+    assert (holds.active_holds(storage), active_freezes(storage)) == ((mine,), (mine,))
 
 
 def test_an_expired_hold_or_one_of_a_killed_process_does_not_count(storage: Storage) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import json
 import os
 import signal
 import subprocess
@@ -18,7 +19,7 @@ import pytest
 
 from omnigraph_ops import serde
 from omnigraph_ops.coordination import lease as lease_module
-from omnigraph_ops.coordination.environment import this_machine
+from omnigraph_ops.coordination.environment import start_of, this_machine
 from omnigraph_ops.coordination.lease import Lease, committer_lease, read_lease, working_holder
 from omnigraph_ops.coordination.state import LEASE_PATH
 from omnigraph_ops.errors import LeaseHeld, StorageError
@@ -116,6 +117,29 @@ def test_a_killed_holder_on_this_machine_is_replaced_at_once(storage: Storage) -
     put(storage, replace(LEASE, ttl_seconds=3600, pid=dead_pid(), machine=this_machine()))
     with committer_lease(storage, purpose="w", ttl_seconds=3600, wait_seconds=0) as keeper:
         keeper.assert_held()
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="only Linux tells when a process was started")
+def test_a_holder_whose_number_another_process_has_now_is_replaced_at_once(storage: Storage) -> None:
+    def here(pid: int, started: str) -> Lease:
+        return replace(LEASE, ttl_seconds=3600, pid=pid, machine=this_machine(), process_started=started)
+
+    for started in (start_of(os.getpid()), ""):
+        put(storage, here(os.getpid(), started))
+        with pytest.raises(LeaseHeld), committer_lease(storage, purpose="w", ttl_seconds=3600, wait_seconds=0):
+            pass
+    put(storage, here(os.getpid(), "1"))
+    with committer_lease(storage, purpose="w", ttl_seconds=3600, wait_seconds=0):
+        held = read_lease(storage)
+        assert held is not None
+        assert held.process_started == start_of(os.getpid())
+
+
+def test_a_lease_of_an_earlier_release_and_one_of_a_later_release_are_read(storage: Storage) -> None:
+    document = json.loads(serde.dumps(LEASE))
+    del document["process_started"]
+    storage.write(f"{LEASE_PATH}-{LEASE.number:020d}.json", json.dumps(document | {"of_tomorrow": 1}).encode())
+    assert read_lease(storage) == LEASE
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="what has ended and was not waited for is told by Linux alone")
