@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from airflow.sdk import Context
 
     from omnigraph_ops.graph import Graph
+    from omnigraph_ops.outcomes.task_journals import TaskLeft
 
 NOT_AFTER = "not_after"
 """XCom key of the run's deadline."""
@@ -158,7 +159,8 @@ class SummarizeOptimizeOperator(OmnigraphOperator):
         plan = found.results(graph.uri).optimize_plan or serde.from_json(OptimizePlan, self.plan)
         done = found.results(graph.uri, *tasks).optimize
         failed = (f for left in found.last().values() if left.task.task_id in tasks for f in left.results.failures)
-        stats, failures = done.tables if done else (), {f.table_key: f.message for f in failed if f.table_key}
+        stats = _ended(done.tables if done else (), found.left)
+        failures = {f.table_key: f.message for f in failed if f.table_key}
         tables = summarize(plan, stats, failures)
         note_deferrals(graph, tables)
         internal = optimize_internal_last(graph, plan)
@@ -168,6 +170,17 @@ class SummarizeOptimizeOperator(OmnigraphOperator):
         if rows:
             graph.run.notes(OptimizeReport.of(plan.uri, rows))
         return serde.to_json(OptimizeReport.of(plan.uri, (*tables, *internal)))
+
+
+def _ended(rows: Sequence[TableStats], attempts: Sequence[TaskLeft]) -> tuple[TableStats, ...]:
+    """The rows without those of killed attempts that had done nothing and were not repeated. Pure."""
+    cut_off = set[str]()
+    for one in attempts:
+        if one.results.interruption:
+            cut_off |= one.results.interruption.tables
+        elif one.results.optimize:
+            cut_off -= {row.table_key for row in one.results.optimize.tables}
+    return tuple(row for row in rows if row.committed or row.skipped or row.error or row.table_key not in cut_off)
 
 
 def summarize(plan: OptimizePlan, stats: Sequence[TableStats], errors: Mapping[str, str]) -> tuple[TableStats, ...]:

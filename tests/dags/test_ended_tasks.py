@@ -1,0 +1,139 @@
+"""A task that is ended from outside, by its time limit or by its process, is a failure that says what happened."""
+
+from __future__ import annotations
+
+import signal
+import time
+from pathlib import Path
+from typing import Any, NoReturn
+
+import lance
+import pytest
+from airflow.sdk.exceptions import AirflowTaskTimeout
+from airflow.sdk.execution_time.timeout import timeout
+
+from omnigraph_ops.demo import DemoSpec, write_demo_graph
+from omnigraph_ops.graph import Graph, open_graph
+from omnigraph_ops.models.cleanup import RetentionPolicy
+from omnigraph_ops.models.history import RunOutcome, RunRecord
+from omnigraph_ops.outcomes import history
+from omnigraph_ops.stages.cleanup.plan import plan_cleanup
+from omnigraph_ops.stages.registry import planned
+from tests.support.killed_runs import Kill
+from tests.support.killed_tasks import DAG, RUN, DagRun
+from tests.support.tables import PERSON
+
+pytestmark = [pytest.mark.airflow, pytest.mark.xdist_group("airflow")]
+KILLED = Kill(moment=10, signals=(signal.SIGKILL,))
+"""Before the first commit."""
+
+
+@pytest.fixture
+def graph(tmp_path: Path) -> Graph:
+    write_demo_graph(str(tmp_path / "g"), DemoSpec(node_types=1, loads=3, rows=3))
+    return open_graph(str(tmp_path / "g"))
+
+
+class Optimize:
+    """A run that optimizes, up to the task of the tables."""
+
+    def __init__(self, graph: Graph) -> None:
+        from omnigraph_airflow.operators.optimize import OptimizeTablesOperator, PlanOptimizeOperator
+
+        self.graph = graph
+        self.run = DagRun(root=Path(graph.uri), states={"plan_optimize": "success", "optimize_table": "running"})
+        plan = PlanOptimizeOperator(task_id="plan_optimize", graph=graph.uri)
+        self.plan = plan.execute(self.run.context("plan_optimize"))
+        self.operator = OptimizeTablesOperator
+
+    def tables(self, *lot: str) -> None:
+        task = self.operator(task_id="optimize_table", graph=self.graph.uri, lot=list(lot))
+        task.execute(self.run.context("optimize_table"))
+
+    def summary(self) -> dict[str, Any]:
+        """The row of each table, as the task after those of the tables has them."""
+        from omnigraph_airflow.operators.optimize import SummarizeOptimizeOperator
+
+        self.run.states["optimize_table"] = "failed"
+        summarize = SummarizeOptimizeOperator(
+            task_id="summarize", graph=self.graph.uri, plan=self.plan, table_tasks=("optimize_table",)
+        )
+        return {row["table_key"]: row for row in summarize.execute(self.run.context("summarize"))["tables"]}
+
+    def record(self) -> RunRecord:
+        self.run.report()
+        found = history.read_run(self.graph, f"{DAG}/{RUN}")
+        assert found is not None
+        return found
+
+
+@pytest.mark.parametrize("others", [(), ("edge:Knows",)])
+def test_a_table_whose_task_timed_out_failed(
+    graph: Graph, monkeypatch: pytest.MonkeyPatch, others: tuple[str, ...]
+) -> None:
+    optimize = Optimize(graph)
+
+    def hangs(*_: Any, **__: Any) -> None:
+        for _ in range(600):
+            time.sleep(0.1)
+
+    with monkeypatch.context() as patch, pytest.raises(AirflowTaskTimeout), timeout(2):
+        patch.setattr(lance.LanceDataset, "shallow_clone", hangs)
+        optimize.tables(PERSON, *others)
+    rows = optimize.summary()
+    assert "timed out" in rows[PERSON]["error"]
+    assert "run again" in rows[PERSON]["error"]
+    assert all(rows[key]["error"] == "the task left no result, see its log" for key in others)
+    found = optimize.record()
+    assert found.outcome is RunOutcome.FAILED
+    outcomes = {table.table_key: table for table in found.tables}
+    assert {outcomes[key].outcome for key in (PERSON, *others)} == {RunOutcome.FAILED}
+    assert "timed out" in str(outcomes[PERSON].error)
+
+
+@pytest.mark.parametrize("stop", [SystemExit, KeyboardInterrupt])
+def test_a_table_whose_process_was_told_to_exit_failed(
+    graph: Graph, monkeypatch: pytest.MonkeyPatch, stop: type[BaseException]
+) -> None:
+    optimize = Optimize(graph)
+
+    def exits(*_: Any, **__: Any) -> NoReturn:
+        raise stop(3)
+
+    monkeypatch.setattr(lance.LanceDataset, "shallow_clone", exits)
+    with pytest.raises(stop):
+        optimize.tables(PERSON)
+    assert optimize.summary()[PERSON]["error"].startswith(f"ended by {stop.__name__} 3; ")
+
+
+def test_a_table_whose_every_attempt_was_killed_failed(graph: Graph, tmp_path: Path) -> None:
+    optimize = Optimize(graph)
+    operator = (optimize.operator, {"task_id": "optimize_table", "lot": [PERSON]})
+    for _ in range(2):
+        assert optimize.run.run(operator, tmp_path / "n", KILLED) == -signal.SIGKILL
+    assert optimize.summary()[PERSON]["error"] == "the task left no result, see its log"
+    found = optimize.record()
+    assert [(t.table_key, t.outcome) for t in found.tables if t.table_key == PERSON] == [(PERSON, RunOutcome.FAILED)]
+
+
+def test_a_cleanup_that_timed_out_says_so_and_what_stays(graph: Graph, monkeypatch: pytest.MonkeyPatch) -> None:
+    from omnigraph_airflow.operators.stages import ApplyPartsOperator
+
+    from omnigraph_ops.stages.cleanup import apply
+
+    def times_out(*_: Any, **__: Any) -> NoReturn:
+        raise AirflowTaskTimeout("Timeout, PID: 1")
+
+    run = DagRun(root=Path(graph.uri), states={"cleanup_table": "failed"})
+    kept = run.approve(graph, planned("cleanup").tasks, plan_cleanup(graph, RetentionPolicy(keep_versions=1)))
+    task = ApplyPartsOperator(
+        task_id="cleanup_table", graph=graph.uri, stage="cleanup", lot=[PERSON], plan=kept, approval="approve_cleanup"
+    )
+    monkeypatch.setattr(apply, "remove_versions", times_out)
+    with pytest.raises(AirflowTaskTimeout):
+        task.execute(run.context("cleanup_table"))
+    run.report()
+    found = history.read_run(graph, f"{DAG}/{RUN}")
+    assert found is not None
+    assert (found.outcome, [t.table_key for t in found.tables if t.error]) == (RunOutcome.FAILED, [PERSON])
+    assert any("timed out" in str(table.error) for table in found.tables)
