@@ -1,4 +1,4 @@
-"""A task that is ended from outside, by its time limit or by its process, is a failure that says what happened."""
+"""A task that is ended by its time limit or by its process is a failure; one that ends by itself is none."""
 
 from __future__ import annotations
 
@@ -17,8 +17,12 @@ from omnigraph_ops.graph import Graph, open_graph
 from omnigraph_ops.models.cleanup import RetentionPolicy
 from omnigraph_ops.models.history import RunOutcome, RunRecord
 from omnigraph_ops.outcomes import history
+from omnigraph_ops.stages.cleanup.apply import cleanup_all
 from omnigraph_ops.stages.cleanup.plan import plan_cleanup
+from omnigraph_ops.stages.cleanup.stage import ORPHANED_FORKS
 from omnigraph_ops.stages.registry import planned
+from omnigraph_ops.stages.stage import PartedStage
+from tests.conftest import DemoGraph
 from tests.support.killed_runs import Kill
 from tests.support.killed_tasks import DAG, RUN, DagRun
 from tests.support.tables import PERSON
@@ -137,3 +141,30 @@ def test_a_cleanup_that_timed_out_says_so_and_what_stays(graph: Graph, monkeypat
     assert found is not None
     assert (found.outcome, [t.table_key for t in found.tables if t.error]) == (RunOutcome.FAILED, [PERSON])
     assert any("timed out" in str(table.error) for table in found.tables)
+
+
+@pytest.mark.parametrize("by_others", [False, True])
+def test_a_part_is_done_also_where_nothing_of_it_was_left_to_do(demo_graph: DemoGraph, *, by_others: bool) -> None:
+    """Orphaned forks that are gone leave no row."""
+    from omnigraph_airflow.operators.stages import ApplyPartsOperator
+
+    graph = demo_graph(stamp=6, loads=2, rows=6, node_types=1, written_branches=1)
+    graph.manifest().branches.delete("review/hires-1")
+    stage, run = planned("cleanup"), DagRun(root=Path(graph.uri))
+    plan = plan_cleanup(graph, RetentionPolicy(keep_versions=1))
+    assert isinstance(stage, PartedStage)
+    lot = stage.parts(plan)
+    assert ORPHANED_FORKS in lot
+    assert len(lot) > 1
+    kept = run.approve(graph, stage.tasks, plan)
+    if by_others:
+        cleanup_all(graph, plan_cleanup(graph, RetentionPolicy(keep_versions=1)))
+    task = ApplyPartsOperator(
+        task_id="cleanup_table", graph=graph.uri, stage="cleanup", lot=lot, plan=kept, approval="approve_cleanup"
+    )
+    task.execute(run.context("cleanup_table"))
+    run.states["cleanup_table"] = "success"
+    run.report()
+    found = history.read_run(graph, f"{DAG}/{RUN}")
+    assert found is not None
+    assert (found.errors, found.outcome is RunOutcome.SUCCEEDED) == ((), not by_others)
