@@ -9,10 +9,11 @@ from typing import Any, NoReturn
 
 import lance
 import pytest
-from airflow.sdk.exceptions import AirflowTaskTimeout
+from airflow.sdk.exceptions import AirflowException, AirflowTaskTimeout
 from airflow.sdk.execution_time.timeout import timeout
 
 from omnigraph_ops.demo import DemoSpec, write_demo_graph
+from omnigraph_ops.errors import StorageError
 from omnigraph_ops.graph import Graph, open_graph
 from omnigraph_ops.models.cleanup import RetentionPolicy
 from omnigraph_ops.models.history import RunOutcome, RunRecord
@@ -108,6 +109,28 @@ def test_a_table_whose_process_was_told_to_exit_failed(
     with pytest.raises(stop):
         optimize.tables(PERSON)
     assert optimize.summary()[PERSON]["error"].startswith(f"ended by {stop.__name__} 3; ")
+
+
+@pytest.mark.parametrize("end", [AirflowTaskTimeout("Timeout, PID: 1"), AirflowException("Error code is: 137")])
+def test_every_table_of_a_submit_that_ended_early_failed(
+    graph: Graph, monkeypatch: pytest.MonkeyPatch, end: BaseException
+) -> None:
+    from airflow.providers.apache.spark.operators.spark_submit import SparkSubmitOperator
+    from omnigraph_airflow.operators.spark_jobs import SubmitRewriteOperator
+
+    def ends(*_: Any) -> NoReturn:
+        raise end
+
+    optimize = Optimize(graph)
+    monkeypatch.setattr(SparkSubmitOperator, "execute", ends)
+    submit = SubmitRewriteOperator(
+        task_id="optimize_table", lot=[PERSON, "edge:Knows"], graph=graph.uri, result="__maintenance/results/r/s.json"
+    )
+    with pytest.raises((AirflowTaskTimeout, StorageError)):
+        submit.execute(optimize.run.context("optimize_table"))
+    rows = optimize.summary()
+    assert {rows[key]["error"] for key in (PERSON, "edge:Knows")} == {"the task left no result, see its log"}
+    assert optimize.record().counts.failed == 2
 
 
 def test_a_table_whose_every_attempt_was_killed_failed(graph: Graph, tmp_path: Path) -> None:

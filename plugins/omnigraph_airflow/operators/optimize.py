@@ -173,13 +173,16 @@ class SummarizeOptimizeOperator(OmnigraphOperator):
 
 
 def _ended(rows: Sequence[TableStats], attempts: Sequence[TaskLeft]) -> tuple[TableStats, ...]:
-    """The rows without those of killed attempts that had done nothing and were not repeated. Pure."""
+    """The rows without those of attempts that were ended before they did anything, and not repeated. Pure."""
     cut_off = set[str]()
     for one in attempts:
+        keys = {row.table_key for row in one.results.optimize.tables} if one.results.optimize else set[str]()
         if one.results.interruption:
             cut_off |= one.results.interruption.tables
-        elif one.results.optimize:
-            cut_off -= {row.table_key for row in one.results.optimize.tables}
+        elif any(failure.table_key is None for failure in one.results.failures):
+            cut_off |= keys  # a submit of several tables, for one
+        else:
+            cut_off -= keys
     return tuple(row for row in rows if row.committed or row.skipped or row.error or row.table_key not in cut_off)
 
 
