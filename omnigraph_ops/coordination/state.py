@@ -77,14 +77,14 @@ PLACES = (
     (re.escape(FENCE_PATH), Kept.ALWAYS),  # note of a fence; its holder, unlock
     (re.escape(RESTORING_PATH), Kept.ALWAYS),  # note of a restore at work; restore
     (rf"{PROBE_PREFIX}[0-9a-f]{{32}}", Kept.NEVER),  # probe of the store; the process that tries it, orphans
-    # operation whose sidecar is ours; its process, recover, orphans. Nothing is planned or applied beside a sidecar
+    # operation whose sidecar is ours; its process, whoever sweeps, orphans. Nothing is planned beside a sidecar
     (rf"{OPERATIONS_DIR}/{_ULID}\.json", Kept.NEVER),
     (rf"{OPERATIONS_DIR}/{_JSON}", Kept.ALWAYS),  # operation with a name of another release; a person
-    (rf"{HOLDS_DIR}/(?P<hold>[^/]+)\.json", Kept.BY_HOLD),  # hold; its owner, recover
+    (rf"{HOLDS_DIR}/(?P<hold>[^/]+)\.json", Kept.BY_HOLD),  # hold; its owner, or whoever sweeps (litter.py)
     (rf"{FREEZES_DIR}/(?P<hold>{_ULID})/[^/]+", Kept.BY_HOLD),  # schema contract of a freeze; unfreeze, recover
-    # clone on which index work is prepared; its process, recover
+    # clone on which index work is prepared; its process, or whoever sweeps
     (rf"{CLONES_DIR}/(?P<hold>{_ULID})\.lance/.+", Kept.BY_HOLD),
-    (rf"{REMOVALS_DIR}/{_JSON}", Kept.ALWAYS),  # announced removal of versions; cleanup, recover
+    (rf"{REMOVALS_DIR}/{_JSON}", Kept.ALWAYS),  # announced removal of versions; cleanup, or whoever sweeps
     (rf"{PLANS_DIR}/{_JSON}", Kept.ALWAYS),  # sealed plan; the next plan, when expired
     # files of a plan that Spark made; the next such plan, a week after it was made
     (rf"{PLANS_DIR}/{_ULID}/[a-z]+-\d+-\d+\.[0-9a-f]{{32}}\.parquet", Kept.ALWAYS),

@@ -290,6 +290,10 @@ class PartedStage(PlannedStage[Q, P, D]):
     """A planned stage of which each part can be done by itself: a DAG maps one task over lots of them."""
 
     @abstractmethod
+    def parts_in(self, report: D) -> Sequence[str]:
+        """The parts about which a report says anything. Pure."""
+
+    @abstractmethod
     def parts(self, plan: P) -> Sequence[str]:
         """The parts that have work, in the order of their turn. Pure."""
 

@@ -131,7 +131,7 @@ class Told:
         try:
             module, _, name = self.notifier.rpartition(".")
             getattr(import_module(module), name)(**self.arguments)(context)
-        except Exception as error:
+        except (Exception, SystemExit) as error:
             # The message names the class only: its arguments may hold an address that is a secret.
             _log.error("The notifier %s failed: %s", self.notifier, type(error).__name__)
 

@@ -72,6 +72,8 @@ class RunFacts:
     """What tasks relied on, in whichever clearing of the run."""
     plans: Mapping[str, Any] = field(default_factory=dict)
     """What was planned, by the name of the stage."""
+    undone: tuple[str, ...] = ()
+    """What was approved and no task did, a sentence for each stage."""
     done: RunResults = field(default_factory=RunResults)
     """What the tasks left, all attempts together: plans without approval, reports, outcomes."""
     drift: tuple[DriftFinding, ...] | None = None
@@ -109,6 +111,7 @@ def failed_tasks(facts: RunFacts) -> tuple[str, ...]:
     silent = [task for task, state in facts.states.items() if state == "failed"]
     known = {f.instance for f in facts.failures}
     named += [f"{task}: failed, see its log" for task in silent if task not in known]
+    named += facts.undone
     if not (named or _tables(facts)) and any(state in _BAD_STATES for state in facts.states.values()):
         named.append("a task before this one did not finish")
     return tuple(named)

@@ -21,6 +21,7 @@ from airflow.sdk.exceptions import (
     AirflowFailException,
     AirflowRescheduleException,
     AirflowSkipException,
+    AirflowTaskTimeout,
     DownstreamTasksSkipped,
 )
 
@@ -66,6 +67,8 @@ _log = logging.getLogger(__name__)
 
 NO_FAILURES = (AirflowSkipException, DownstreamTasksSkipped, AirflowRescheduleException)
 """Airflow's signals that are exceptions; a deferral is none of `Exception`."""
+TASK_ERRORS = (Exception, AirflowTaskTimeout, KeyboardInterrupt, SystemExit)
+"""What ends a task as a failure. Airflow repeats the last three, which are no `Exception`, as it does any error."""
 
 
 class StageSkipped(AirflowSkipException):
@@ -96,8 +99,8 @@ def journaled(context: Context, graph: Graph, table_key: str | None) -> Iterator
         raise
     except NO_FAILURES:
         raise
-    except Exception as error:
-        for f in failures_of(context, table_key, error):
+    except TASK_ERRORS as error:
+        for f in failures_of(context, table_key or _cut_off(run, error), error):
             run.notes(StageFailure(message=f.message, table_key=f.table_key, stage=f.task_id))
         raise
     finally:
@@ -117,12 +120,30 @@ def run_of(graph: Graph) -> RecordedRun:
     return run
 
 
-def failures_of(context: Context, table_key: str | None, error: Exception) -> Sequence[Failure]:
+def failures_of(context: Context, table_key: str | None, error: BaseException) -> Sequence[Failure]:
     """What the report says of a task that failed, or of the tables in it. Pure."""
     told: Sequence[Failure] | None = getattr(error, "failures", None)
     task = attempt_of(context)
-    failure = Failure(task_id=task.task_id, table_key=table_key, message=str(error), map_index=task.map_index)
+    failure = Failure(task_id=task.task_id, table_key=table_key, message=_sentence(error), map_index=task.map_index)
     return told or (failure,)
+
+
+def _sentence(error: BaseException) -> str:
+    """What happened to a task, what stays and what to do, also where the exception does not say it. Pure."""
+    if isinstance(error, Exception):
+        return str(error)
+    why, hint = f"ended by {type(error).__name__} {error}".rstrip(), "see the log of the task"
+    if isinstance(error, AirflowTaskTimeout):
+        why = "timed out: the task ran longer than its `execution_timeout` (`task_timeout` in a graphs file)"
+        hint = "allow it more time"
+    stays = "what it published or removed before that stays, and a new run goes on from there"
+    return f"{why}; {stays}; run again, and if it happens again, {hint}"
+
+
+def _cut_off(run: RecordedRun, error: BaseException) -> str | None:
+    """The one table that a task was at when it was ended from outside; None where that is not known. Pure."""
+    at_work = {record.unit.table_key for record in run.records if not record.ended} - {""}
+    return at_work.pop() if len(at_work) == 1 and not isinstance(error, Exception) else None
 
 
 def stages_of(context: Context) -> frozenset[str]:
@@ -213,7 +234,7 @@ def _end_early(work: Audited, event: AuditEvent, why: BaseException) -> None:
     except OpsError as error:
         _log.warning("What this task did is told later: %s", error)
         return
-    sentences = (str(why) or type(why).__name__, work.told)
+    sentences = (_sentence(why) or type(why).__name__, work.told)
     work.ends(event, "; ".join(part for part in sentences if part))
 
 

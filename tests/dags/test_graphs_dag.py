@@ -459,8 +459,8 @@ def test_a_deadline_tells_through_airflows_own_runner(tmp_path: Path) -> None:
     told = Notifier.model_validate(
         {"notifier": NOTED, "with": {"file": str(heard), "message": "{{ dag_run.dag_id }} is late"}}
     )
-    lost = Notifier.model_validate({"notifier": "nowhere.Nobody"})
-    callback = deadline_callback([lost, told])
+    lost = [Notifier.model_validate({"notifier": name}) for name in ("nowhere.Nobody", "sys.exit")]
+    callback = deadline_callback([*lost, told])
     kwargs = {**callback.kwargs, "context": {"dag_run": {"dag_id": "people"}, "deadline": {}}}
     assert execute_callback(callback.path, kwargs, Path(), None, structlog.get_logger()) == (True, None)
     assert heard.read_text() == "people is late\n"

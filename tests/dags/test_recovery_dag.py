@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from omnigraph_ops.coordination.state import CLONES_DIR, HOLDS_DIR
 from omnigraph_ops.errors import StorageError
 from omnigraph_ops.graph import Graph, open_graph
 from omnigraph_ops.graph.layout import COMMITS_DIR, SCHEMA_APPLY_LOCK
@@ -24,6 +25,7 @@ from tests.support.history import header
 from tests.support.kills import AFTER, BEFORE, kill_at
 from tests.support.leases import bury_runs
 from tests.support.operators import Run, disk_of
+from tests.support.rewrites import clones
 from tests.support.rows import rows_everywhere
 from tests.support.runs import Finished
 from tests.support.sidecars import arm, audit_rows, move, take_back
@@ -152,6 +154,15 @@ def test_a_run_of_the_shell_that_cannot_be_recorded_stops_no_check(
     monkeypatch.setattr("omnigraph_ops.outcomes.runs.settle", denied)
     run = Run(graph)
     assert run.execute(operator(run, "check_recovery")).state == "success"
+
+
+def test_each_night_sweeps_what_killed_ones_left(demo_graph: DemoGraph) -> None:
+    graph = demo_graph(loads=3, rows=12, node_types=1)
+    kill_at(graph, lambda g: optimize_table(g, PERSON), f"shallow_clone {CLONES_DIR}", AFTER)
+    assert (len(clones(graph)), check(graph).status) == (1, CheckStatus.CLEAN)
+    run = Run(graph)
+    assert run.execute(operator(run, "check_recovery")).state == "success"
+    assert (clones(graph), graph.storage.list(HOLDS_DIR)) == (set(), ())
 
 
 @pytest.mark.parametrize(("age", "state"), [(5.0, "retry"), (3600.0, "failed")])

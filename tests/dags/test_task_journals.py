@@ -131,11 +131,21 @@ def test_a_forged_plan_adds_no_row_to_a_report(graph: Graph) -> None:
     assert "node:Forged" not in str(serde.to_json(found))
 
 
-def test_a_task_that_is_marked_a_success_has_done_what_it_did(graph: Graph) -> None:
+def test_a_task_that_is_marked_a_success_has_done_what_it_did(graph: Graph, tmp_path: Path) -> None:
     cleanup = Cleanup(graph)
     cleanup.run.states["cleanup_table"] = "success"
     found = cleanup.record()
-    assert (found.work.versions_removed, found.outcome) == (0, RunOutcome.NOTHING_TO_DO)
+    assert (found.work.versions_removed, found.outcome) == (0, RunOutcome.FAILED)
+    (error,) = found.errors
+    assert all(table in error for table in cleanup.operator[1]["lot"])
+    assert "run cleanup again" in error
+    cleanup.run.run(cleanup.operator, tmp_path / "n", HALF_WAY)
+    cleanup.run.states["cleanup_table"], cleanup.run.clearings = "success", 1
+    found = cleanup.record()
+    assert (found.outcome, [table in str(found.errors) for table in cleanup.operator[1]["lot"]]) == (
+        RunOutcome.FAILED,
+        [False, True],
+    )
 
 
 def test_work_of_all_attempts_adds_up_and_each_start_has_its_end(graph: Graph, tmp_path: Path) -> None:

@@ -131,6 +131,9 @@ class Cleanup(PartedStage[CleanupRequest, CleanupPlan, CleanupReport]):
 
         return cleanup_all(graph, plan, progress=tell)
 
+    def parts_in(self, report: CleanupReport) -> list[str]:
+        return [*(table.table_key for table in report.tables), *([ORPHANED_FORKS] if report.forks else [])]
+
     def parts(self, plan: CleanupPlan) -> list[str]:
         """The tables with versions to remove, and the orphaned forks of all tables as one. Pure."""
         tables = [table.table_key for table in plan.tables if table.versions]

@@ -18,7 +18,8 @@ from omnigraph_ops.config.terms import UNBOUNDED, BudgetTerms
 from omnigraph_ops.coordination.fence import drop_stale_fence
 from omnigraph_ops.coordination.freezes import active_freezes, sweep_ended, why_frozen
 from omnigraph_ops.coordination.guards import look_again, looks, refuse_lasting
-from omnigraph_ops.coordination.rewrites import abandon, sweep_rewrites
+from omnigraph_ops.coordination.litter import sweep_beside
+from omnigraph_ops.coordination.rewrites import abandon
 from omnigraph_ops.errors import DriftFound, OpsError, RecoveryNeeded, RecoveryPending, StalePlan, TransientError
 from omnigraph_ops.graph.graph import Graph, select_entries
 from omnigraph_ops.graph.sidecars import engine_root
@@ -122,7 +123,7 @@ def optimize_all(
     sweep_ended(graph)
     drop_stale_fence(graph)
     refuse_lasting(graph)
-    sweep_rewrites(graph)
+    sweep_beside(graph)
     graph, plan = _plan_of_run(graph, tables, budget)
     IndexWriter.of(graph).begin(plan.productive())
     costs = {table.table_key: table.cost_bytes for table in plan.productive()}

@@ -14,7 +14,7 @@ from omnigraph_airflow import decisions
 from omnigraph_airflow.decisions import question_of
 from omnigraph_airflow.hooks.omnigraph import GRAPH, OmnigraphHook
 from omnigraph_airflow.links import GraphPageLink
-from omnigraph_airflow.task_run import NO_FAILURES, airflow_errors, failures_of, journaled
+from omnigraph_airflow.task_run import NO_FAILURES, TASK_ERRORS, airflow_errors, failures_of, journaled
 from omnigraph_ops import serde
 from omnigraph_ops.coordination import sealed
 from omnigraph_ops.coordination.state import CONSENTS_DIR
@@ -88,7 +88,7 @@ def failures_told(context: Context, table_key: str | None = None) -> Iterator[No
         yield
     except NO_FAILURES:
         raise
-    except Exception as error:
+    except TASK_ERRORS as error:
         told = failures_of(context, table_key, error)
         context["ti"].xcom_push(key=FAILURE, value=[serde.to_json(failure) for failure in told])
         raise

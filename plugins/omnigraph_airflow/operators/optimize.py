@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from airflow.sdk import Context
 
     from omnigraph_ops.graph import Graph
+    from omnigraph_ops.outcomes.task_journals import TaskLeft
 
 NOT_AFTER = "not_after"
 """XCom key of the run's deadline."""
@@ -160,7 +161,8 @@ class SummarizeOptimizeOperator(OmnigraphOperator):
         plan = found.results().plans.get("optimize") or serde.from_json(OptimizePlan, self.plan)
         done: OptimizeReport | None = found.results(*tasks).reports.get("optimize")
         failed = (f for left in found.last().values() if left.task.task_id in tasks for f in left.results.failures)
-        stats, failures = done.tables if done else (), {f.table_key: f.message for f in failed if f.table_key}
+        stats = _ended(done.tables if done else (), found.left)
+        failures = {f.table_key: f.message for f in failed if f.table_key}
         tables = summarize(plan, stats, failures)
         note_deferrals(graph, tables)
         internal = optimize_internal_last(graph, plan)
@@ -170,6 +172,21 @@ class SummarizeOptimizeOperator(OmnigraphOperator):
         if rows:
             graph.run.notes(OptimizeReport.of(plan.uri, rows))
         return serde.to_json(OptimizeReport.of(plan.uri, (*tables, *internal)))
+
+
+def _ended(rows: Sequence[TableStats], attempts: Sequence[TaskLeft]) -> tuple[TableStats, ...]:
+    """The rows without those of attempts that were ended before they did anything, and not repeated. Pure."""
+    cut_off = set[str]()
+    for one in attempts:
+        report: OptimizeReport | None = one.results.reports.get("optimize")
+        keys = {row.table_key for row in report.tables} if report is not None else set[str]()
+        if one.results.interruption:
+            cut_off |= one.results.interruption.tables
+        elif any(failure.table_key is None for failure in one.results.failures):
+            cut_off |= keys  # a submit of several tables, for one
+        else:
+            cut_off -= keys
+    return tuple(row for row in rows if row.committed or row.skipped or row.error or row.table_key not in cut_off)
 
 
 def summarize(plan: OptimizePlan, stats: Sequence[TableStats], errors: Mapping[str, str]) -> tuple[TableStats, ...]:

@@ -40,6 +40,7 @@ class CheckRecoveryOperator(OmnigraphOperator):
 
     def run_stage(self, graph: Graph, context: Context) -> Any:
         from omnigraph_ops.coordination.fence import drop_stale_fence
+        from omnigraph_ops.coordination.litter import sweep_beside
         from omnigraph_ops.graph.layout import now_us
         from omnigraph_ops.stages.recovery.check import check, may_pass
         from omnigraph_ops.stages.recovery.recover import recover
@@ -53,6 +54,8 @@ class CheckRecoveryOperator(OmnigraphOperator):
             for outcome in outcomes:
                 self.log.info("%s %s: %s %s", outcome.table_key, outcome.operation_id, outcome.action, outcome.detail)
             report = check(graph)
+        else:
+            sweep_beside(graph)
         passing = may_pass(report, grace_seconds=graph.settings.recovery_grace_seconds, at_us=now_us())
         _refuse_unless_clean(report, outcomes, passing=passing)
         for line in report.advice:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from functools import reduce
@@ -13,7 +13,7 @@ from airflow.sdk import BaseOperator
 from airflow.sdk.exceptions import AirflowFailException
 
 from omnigraph_airflow import decisions
-from omnigraph_airflow.decisions import Consent, Decision, QuestionId, question_of, unanswered
+from omnigraph_airflow.decisions import Consent, Decision, QuestionId, question_of, refusal, unanswered
 from omnigraph_airflow.hooks.omnigraph import GRAPH, OmnigraphHook
 from omnigraph_airflow.notify import emit_metrics, update_of
 from omnigraph_airflow.operators.base import FAILURE, pull_all
@@ -24,8 +24,9 @@ from omnigraph_ops.coordination import sealed
 from omnigraph_ops.errors import OpsError, TransientError, lacks_rights
 from omnigraph_ops.models.health import DriftFinding
 from omnigraph_ops.outcomes.results import with_value
-from omnigraph_ops.stages.registry import BY_NAME, tasks_by_stage
-from omnigraph_ops.stages.stage import AnyPlanned, Effect
+from omnigraph_ops.stages.registry import BY_NAME, planned, tasks_by_stage
+from omnigraph_ops.stages.stage import AnyPlanned, Effect, PartedStage
+from omnigraph_ops.views.markdown import some
 
 if TYPE_CHECKING:
     from airflow.sdk import Context
@@ -33,9 +34,10 @@ if TYPE_CHECKING:
     from omnigraph_ops.graph import Graph
     from omnigraph_ops.models.history import RunRecord
     from omnigraph_ops.models.outcomes import StageReport
-    from omnigraph_ops.outcomes.task_journals import TaskJournals
+    from omnigraph_ops.outcomes.task_journals import TaskJournals, TaskLeft
 
 REPORT = "report"
+_MOST_NAMED = 10
 _log = logging.getLogger(__name__)
 
 
@@ -148,7 +150,7 @@ def _facts(context: Context, graph: Graph | None, target: str) -> RunFacts:
     decided = _decisions(context, graph, states, {decision.digest for decision in carried_out})
     damaged = (_left_out(context, BY_NAME[name], plan, decided.get(name)) for name, plan in plans.items())
     publishes = any(BY_NAME[name].effect is Effect.PUBLISHES for name in plans)
-    return RunFacts(
+    facts = RunFacts(
         graph=target,
         stages=stages_of(context),
         began_us=_began(context, left),
@@ -161,6 +163,33 @@ def _facts(context: Context, graph: Graph | None, target: str) -> RunFacts:
         done=reduce(with_value, damaged, left.results()),
         drift=_drift(graph) if publishes else None,
     )
+    return replace(facts, undone=tuple(_undone(facts, left.last())))
+
+
+def _undone(facts: RunFacts, last: Mapping[str, TaskLeft]) -> Iterator[str]:
+    """Of each approved stage in parts, which parts no task did: one may be marked a success by hand. Pure."""
+    cut_off = {key for one in last.values() if (cut := one.results.interruption) for key in cut.tables}
+    failed = {failure.table_key for failure in facts.failures}
+    for name, plan in facts.plans.items():
+        stage, decision = planned(name), facts.decisions.get(name)
+        is_approved = decision is not None and refusal(decision, plan.digest) is None
+        # Where every task came to its end, a part without a row had nothing left to do.
+        if not isinstance(stage, PartedStage) or not is_approved or _all_ended(stage.tasks.apply, facts.states, last):
+            continue
+        report = facts.reports.get(name)
+        done = set(stage.parts_in(report)) - cut_off if report is not None else set()
+        left = [part for part in stage.parts(plan) if part not in done | failed]
+        if left:
+            yield (
+                f"{name}: approved and not done, or not to its end: {some(left, _MOST_NAMED)}; no task reports it, as "
+                f"where a task is marked a success by hand; nothing is harmed; run {name} again"
+            )
+
+
+def _all_ended(task_id: str, states: Mapping[str, str | None], last: Mapping[str, TaskLeft]) -> bool:
+    """Whether each instance of a task came to its end by itself, and did not fail. Pure."""
+    found = [last.get(instance) for instance in states if instance.startswith(task_id)]
+    return bool(found) and all(one and not one.results.interruption and not one.results.failures for one in found)
 
 
 def _left_out(context: Context, stage: AnyPlanned, plan: Any, decision: Decision | None) -> StageReport | None:
