@@ -206,6 +206,8 @@ class OrphansReport(StageReport):
     def then(self, later: OrphansReport) -> OrphansReport:
         return replace(
             later,
+            # One that moved nothing took its empty quarantine back.
+            quarantine_id=later.quarantine_id or self.quarantine_id,
             files_removed=self.files_removed + later.files_removed,
             bytes_removed=self.bytes_removed + later.bytes_removed,
             folders_removed=self.folders_removed + later.folders_removed,

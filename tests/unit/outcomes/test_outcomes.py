@@ -129,6 +129,16 @@ def test_an_attempt_that_left_rows_and_one_that_left_its_outcome_add_up() -> Non
     assert [table.work.versions_removed for table in run.tables] == [5, 2]
 
 
+def test_an_attempt_that_moved_nothing_does_not_make_the_moved_files_deleted_ones() -> None:
+    moved = replace(ORPHANS, quarantine_id="Q", failed=())
+    nothing = replace(moved, quarantine_id=None, files_removed=0, bytes_removed=0)
+    outcome = merged([noted(moved), noted(nothing)]).reports["orphans"].outcome()
+    assert (outcome.detail, outcome.work.bytes_reclaimed) == (
+        "1 files and 9 bytes moved to quarantine Q, 0 spared, 0 failed",
+        0,
+    )
+
+
 def test_a_table_and_its_forks_are_one_row_with_the_first_that_failed() -> None:
     failed = replace(FORK, branch="c", error="denied")
     (row,) = cleaned(replace(STATS, error="busy"), forks=(FORK, failed)).outcome().tables
