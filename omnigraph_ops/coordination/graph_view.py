@@ -49,7 +49,7 @@ class GraphView:
 
 
 beside_deletes = Retrying(
-    retry=retry_if_exception_type(DatasetMissing), stop=stop_after_attempt(8), wait=wait_fixed(0.1), reraise=True
+    retry=retry_if_exception_type(DatasetMissing), stop=stop_after_attempt(4), wait=wait_fixed(0.2), reraise=True
 )
 """Reads anew what an engine deleted a branch of between two reads; what is lost for good is still missing then."""
 

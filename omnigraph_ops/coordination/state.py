@@ -81,7 +81,10 @@ PLACES = (
     (rf"{OPERATIONS_DIR}/{_ULID}\.json", Kept.NEVER),
     (rf"{OPERATIONS_DIR}/{_JSON}", Kept.ALWAYS),  # operation with a name of another release; a person
     (rf"{HOLDS_DIR}/(?P<hold>[^/]+)\.json", Kept.BY_HOLD),  # hold; its owner, or whoever sweeps (litter.py)
-    (rf"{FREEZES_DIR}/(?P<hold>{_ULID})/[^/]+", Kept.BY_HOLD),  # schema contract of a freeze; unfreeze, recover
+    (
+        rf"{FREEZES_DIR}/(?P<hold>{_ULID})/[^/]+",
+        Kept.BY_HOLD,
+    ),  # contract of a freeze; unfreeze, or whoever sweeps
     # clone on which index work is prepared; its process, or whoever sweeps
     (rf"{CLONES_DIR}/(?P<hold>{_ULID})\.lance/.+", Kept.BY_HOLD),
     (rf"{REMOVALS_DIR}/{_JSON}", Kept.ALWAYS),  # announced removal of versions; cleanup, or whoever sweeps

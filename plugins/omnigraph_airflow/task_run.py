@@ -198,6 +198,11 @@ class Audited:
             _append(self.storage, event, self.run.subject(self.digest), detail)
 
 
+def is_told(graph: Graph, table_key: str) -> bool:
+    """Whether units of this attempt tell what it did to a table: a note of the last one would hide the others. Pure."""
+    return any(record.unit.table_key == table_key for record in run_of(graph).records)
+
+
 def told(units: Sequence[UnitRecord]) -> str:
     """What units removed; empty when they removed nothing. Pure."""
     done = with_units(RunResults(), units).reports

@@ -96,6 +96,28 @@ def test_a_table_whose_task_timed_out_failed(
     assert "timed out" in str(outcomes[PERSON].error)
 
 
+def test_what_the_first_round_of_a_lot_did_counts_whatever_the_second_one_says(
+    graph: Graph, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from omnigraph_airflow.operators.optimize import OptimizeTablesOperator
+
+    optimize, real = Optimize(graph), OptimizeTablesOperator._optimize
+
+    def answers_late(operator: Any, graph: Graph, table_key: str) -> Any:
+        stats = real(operator, graph, table_key)
+        if table_key == PERSON:
+            operator.not_after = 1  # the second round comes after the deadline of the run
+            raise StorageError("the store did not answer")
+        return stats
+
+    monkeypatch.setattr(OptimizeTablesOperator, "_optimize", answers_late)
+    optimize.tables(PERSON, "edge:Knows")
+    optimize.run.states["optimize_table"] = "success"
+    row = next(table for table in optimize.record().tables if table.table_key == PERSON)
+    assert (row.outcome, row.stages) == (RunOutcome.SUCCEEDED, ("optimize",))
+    assert row.work.fragments_removed > 0
+
+
 @pytest.mark.parametrize("stop", [SystemExit, KeyboardInterrupt])
 def test_a_table_whose_process_was_told_to_exit_failed(
     graph: Graph, monkeypatch: pytest.MonkeyPatch, stop: type[BaseException]

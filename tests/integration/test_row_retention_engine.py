@@ -197,6 +197,23 @@ class TestThroughTheEngine:
         assert stats.rows_left == plan.total_rows - 1
         assert engine.calls[-1] == ("delete" if step == "merge" else "create")
 
+    def test_a_refused_merge_took_nothing(self, demo_graph: DemoGraph, monkeypatch: pytest.MonkeyPatch) -> None:
+        """Whatever another writer renewed meanwhile, and whatever ends the next attempt."""
+        graph, plan = self.planned(demo_graph, 6)
+        only = f"id = '{planning.Aged.of(graph, graph.state(), plan.tables[0]).keys('id')[0].as_py()}'"
+        monkeypatch.setattr(delete.ExpiringTable, "_prove", lambda *_: None)
+
+        class Refusing(Stub):
+            def merge(self, root: str, source: str, target: str) -> None:
+                graph = self._do("merge")
+                write(graph, PERSON, lambda dataset: dataset.update({"joined": "cast(now() as date)"}, where=only))
+                self._told[1]["create"] = [EngineFailure("no")]  # type: ignore[attr-defined]
+                raise EngineConflict("merge conflicts")
+
+        (stats,) = expire_rows(graph, plan, engine=(engine := Refusing(graph, {}))).tables
+        assert engine.calls.count("create") == 2
+        assert (stats.rows_removed, stats.edges, stats.error) == (0, (), "no")
+
     @pytest.mark.parametrize("renewed", [True, False], ids=["renewed", "as-it-was"])
     def test_a_renewed_row_that_went_is_named(self, demo_graph: DemoGraph, stamp: int, renewed: bool) -> None:
         """A merge of 0.7.2 deletes on top of a version that it did not plan on."""

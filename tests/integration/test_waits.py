@@ -39,6 +39,7 @@ _HOLDS_A_LEASE = frozenset({"coordination/lease.py", "coordination/pace.py", "pr
 _SHORT = {
     "coordination/fence.py": "the thread that lifts a fence; the verb does not wait for it",
     "stages/freeze/observe.py": "eight looks, a tenth of a second apart",
+    "coordination/graph_view.py": "four looks, a fifth of a second apart",
     "stages/freeze/files.py": "three looks, a fifth of a second apart",
     "lance/history_table.py": "the record of the run, at its end",
     "stages/expire_rows/delete.py": "five tries to delete a branch, half a second apart, at the end of an attempt",

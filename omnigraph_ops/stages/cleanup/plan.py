@@ -158,7 +158,11 @@ def plan_cleanup(graph: Graph, policy: RetentionPolicy, *, tables: Sequence[str]
     def afresh(found: Sequence[TableEntry]) -> list[TableCleanupPlan]:
         return replace(planner, view=look(graph)).tables(found)
 
-    rows = tuple(look_again(graph, planner.tables(entries), _may_pass, afresh))
+    first = {row.table_key: row for row in planner.tables(entries)}
+    # A branch that was deleted since the look seems damage. What is damaged stays so, and is not worth a third look.
+    if damaged := [entry for entry in entries if first[entry.table_key].is_damaged]:
+        first |= {row.table_key: row for row in afresh(damaged)}
+    rows = tuple(look_again(graph, first.values(), _looks_drifted, afresh))
     # Their removal needs a fence or an exclusive run, so only such a run plans it.
     if graph.is_alone() and not tables:
         going = {row.table_path: row.versions for row in rows}
@@ -179,9 +183,8 @@ def plan_cleanup(graph: Graph, policy: RetentionPolicy, *, tables: Sequence[str]
     )
 
 
-def _may_pass(row: TableCleanupPlan) -> bool:
-    """Whether a writer at work may be why a table is refused: drift, or a branch that was deleted meanwhile. Pure."""
-    return row.is_damaged or (row.refused is not None and row.lance_head_version != row.pinned_version)
+def _looks_drifted(row: TableCleanupPlan) -> bool:
+    return row.refused is not None and row.lance_head_version != row.pinned_version
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

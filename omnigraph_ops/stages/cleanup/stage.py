@@ -132,7 +132,8 @@ class Cleanup(PartedStage[CleanupRequest, CleanupPlan, CleanupReport]):
         return cleanup_all(graph, plan, progress=tell)
 
     def parts_in(self, report: CleanupReport) -> list[str]:
-        return [*(table.table_key for table in report.tables), *([ORPHANED_FORKS] if report.forks else [])]
+        # Forks that are gone by their turn, or kept since, leave no row.
+        return [*(table.table_key for table in report.tables), ORPHANED_FORKS]
 
     def parts(self, plan: CleanupPlan) -> list[str]:
         """The tables with versions to remove, and the orphaned forks of all tables as one. Pure."""

@@ -169,12 +169,22 @@ class ExpiringTable:
             self._delete_on(name, base)
             self._prove(name, base)
             # After a timeout it may have landed: what a reader sees decides.
-            with contextlib.suppress(EngineTimeout), self._turn() as keeper:
-                keeper.assert_held()
-                self._approved(self.plan.branch)
-                self.merging(len(base.ids), _counts({key: len(edges) for key, edges in base.edges.items()}))
-                self.engine.merge(self.root, name, self.plan.branch or _MAIN)
+            with contextlib.suppress(EngineTimeout):
+                self._merge(name, base)
         return self._counted(base)
+
+    def _merge(self, name: str, base: _Base) -> None:
+        """Merge; what it takes is written down before, and that it took nothing where the engine refused it. Destroys
+        rows."""
+        with self._turn() as keeper:
+            keeper.assert_held()
+            self._approved(self.plan.branch)
+            self.merging(len(base.ids), _counts({key: len(edges) for key, edges in base.edges.items()}))
+            try:
+                self.engine.merge(self.root, name, self.plan.branch or _MAIN)
+            except EngineConflict:
+                self.merging(0, ())
+                raise
 
     def _refuse_unwritable(self) -> None:
         """Raise `EngineConflict` where the engine would refuse the merge, `EngineFailure` where it would do harm."""
@@ -244,6 +254,7 @@ class ExpiringTable:
         """
         aged = self._aged(self.plan.branch)
         if len(among(aged.keys("id"), base.ids)):
+            self.merging(0, ())
             raise EngineConflict(f"the merge of {self.table.table_key} is not in effect")
         edges, dangling = {}, []
         for key, ids in base.edges.items():

@@ -12,7 +12,7 @@ from omnigraph_airflow.forms import request_in, under
 from omnigraph_airflow.hooks.omnigraph import OmnigraphHook
 from omnigraph_airflow.operators.base import LotOperator, OmnigraphOperator, failures_told, left_alone
 from omnigraph_airflow.run_report import run_id_of
-from omnigraph_airflow.task_run import airflow_errors
+from omnigraph_airflow.task_run import airflow_errors, is_told
 from omnigraph_ops import serde
 from omnigraph_ops.errors import RecoveryPending
 from omnigraph_ops.models.optimize import Executor, OptimizePlan, OptimizeReport, SkipReason, TableStats
@@ -106,7 +106,8 @@ class OptimizeTablesOperator(LotOperator):
     def run_table(self, graph: Graph, table_key: str, context: Context) -> Any:
         left = left_alone(graph, table_key, self.not_after, say=self.log.info)
         if left is not None:
-            graph.run.notes(OptimizeReport.of(graph.uri, (left,)))
+            if not is_told(graph, table_key):
+                graph.run.notes(OptimizeReport.of(graph.uri, (left,)))
             return serde.to_json(left)
         # Its units say what it does to the table, all of them together.
         stats = self._optimize(under(graph, request_in(UNASKED_BY_NAME["optimize"], self.request)), table_key)

@@ -168,14 +168,15 @@ def _facts(context: Context, graph: Graph | None, target: str) -> RunFacts:
 
 def _undone(facts: RunFacts, last: Mapping[str, TaskLeft]) -> Iterator[str]:
     """Of each approved stage in parts, which parts no task did: one may be marked a success by hand. Pure."""
-    cut_off = {key for one in last.values() if (cut := one.results.interruption) for key in cut.tables}
-    failed = {failure.table_key for failure in facts.failures}
     for name, plan in facts.plans.items():
         stage, decision = planned(name), facts.decisions.get(name)
         is_approved = decision is not None and refusal(decision, plan.digest) is None
         # Where every task came to its end, a part without a row had nothing left to do.
         if not isinstance(stage, PartedStage) or not is_approved or _all_ended(stage.tasks.apply, facts.states, last):
             continue
+        its_own = [one.results.interruption for one in last.values() if one.task.task_id == stage.tasks.apply]
+        cut_off = {key for cut in its_own if cut is not None for key in cut.tables}
+        failed = {failure.table_key for failure in facts.failures if failure.task_id == stage.tasks.apply}
         report = facts.reports.get(name)
         done = set(stage.parts_in(report)) - cut_off if report is not None else set()
         left = [part for part in stage.parts(plan) if part not in done | failed]

@@ -23,7 +23,7 @@ from omnigraph_airflow.operators.base import (
     plan_of,
 )
 from omnigraph_airflow.operators.spark_jobs import TaskSubmits
-from omnigraph_airflow.task_run import StageSkipped, audited, run_of
+from omnigraph_airflow.task_run import StageSkipped, audited, is_told, run_of
 from omnigraph_ops import serde
 from omnigraph_ops.errors import ApprovalMissing, StorageError
 from omnigraph_ops.outcomes.audit_log import AuditEvent
@@ -229,7 +229,8 @@ class ApplyPartsOperator(_Applies, LotOperator):
         stage = planned(self.stage)
         assert isinstance(stage, PartedStage), "no other stage is given to this operator"
         report = stage.apply_part(graph, self._approved, table_key)
-        graph.run.notes(report)
+        if not is_told(graph, table_key):
+            graph.run.notes(report)
         if failures := stage.failures(report):
             raise StorageError("; ".join(failures))
         return serde.to_json(report)
