@@ -16,6 +16,7 @@ import pytest
 
 from omnigraph_ops.config.settings import Settings
 from omnigraph_ops.coordination.holds import FreezeTerms, HoldKind, place_hold
+from omnigraph_ops.coordination.state import EXPIRE_ROWS_LEASE_PATH
 from omnigraph_ops.engine import EngineCli, EngineConflict, EngineFailure, EngineRecovery, EngineRelease, EngineTimeout
 from omnigraph_ops.errors import (
     GraphFrozen,
@@ -33,6 +34,7 @@ from omnigraph_ops.stages.expire_rows.apply import expire_rows
 from omnigraph_ops.stages.expire_rows.plan import plan_row_retention
 from omnigraph_ops.stages.optimize.run import optimize_all
 from tests.conftest import DemoGraph
+from tests.support.leases import take_over
 from tests.support.sidecars import arm, on_branch
 from tests.support.writers import copies, entry_of, write
 
@@ -196,6 +198,20 @@ class TestThroughTheEngine:
         assert (stats.rows_removed, stats.edges, stats.error) == (0, (), "no")
         assert stats.rows_left == plan.total_rows - 1
         assert engine.calls[-1] == ("delete" if step == "merge" else "create")
+
+    def test_a_run_whose_lease_was_taken_over_does_not_merge(
+        self, demo_graph: DemoGraph, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """Its branches are removed by the one that took over."""
+        graph, plan = self.planned(demo_graph, 6)
+
+        def taken_over(*_: Any) -> None:
+            take_over(graph.storage, EXPIRE_ROWS_LEASE_PATH)
+
+        monkeypatch.setattr(delete.ExpiringTable, "_prove", taken_over)
+        (stats,) = expire_rows(graph, plan, engine=(engine := Stub(graph, {}))).tables
+        assert "was taken over by another run" in (stats.error or "")
+        assert (stats.rows_removed, "merge" in engine.calls) == (0, False)
 
     def test_a_refused_merge_took_nothing(self, demo_graph: DemoGraph, monkeypatch: pytest.MonkeyPatch) -> None:
         """Whatever another writer renewed meanwhile, and whatever ends the next attempt."""

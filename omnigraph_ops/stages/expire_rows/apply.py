@@ -13,7 +13,7 @@ from tenacity import RetryError
 
 from omnigraph_ops.coordination.environment import refuse_wrong_clock
 from omnigraph_ops.coordination.freezes import refuse_any_freeze
-from omnigraph_ops.coordination.lease import LeasePlace, committer_turn, patient_lease
+from omnigraph_ops.coordination.lease import LeaseKeeper, LeasePlace, committer_turn, patient_lease
 from omnigraph_ops.coordination.sealed import verify
 from omnigraph_ops.coordination.state import EXPIRE_ROWS_LEASE_PATH, RESULTS_DIR, Records
 from omnigraph_ops.engine import EngineCli, engine_cli, require_stamp
@@ -174,14 +174,14 @@ def expire_rows(
         return expiring_table(graph, engine, plan, table, progress=progress, merging=work.merging).expire()
 
     ttl = graph.settings.lease_ttl_seconds
-    with patient_lease(graph.storage, _PLACE, purpose="expire rows", ttl_seconds=ttl, pause=graph.run.pause):
+    with patient_lease(graph.storage, _PLACE, purpose="expire rows", ttl_seconds=ttl, pause=graph.run.pause) as keeper:
         if engine is not None:
             sweep_branches(graph, engine, progress)
         stats: list[TableRowStats] = []
         with contextlib.suppress(Stopped):
             for table in plan.tables:
                 graph.run.check()
-                stats.append(_isolated(graph, plan, table, expire))
+                stats.append(_isolated(graph, plan, table, expire, keeper))
                 progress.at("deleting rows", sum(t.rows_removed for t in stats), plan.total_rows, "rows")
     return RowRetentionReport(uri=graph.uri, branch=plan.branch, digest=plan.digest, tables=tuple(stats))
 
@@ -192,10 +192,17 @@ class _UnitOfRows:
 
     graph: Graph
     unit: Unit
+    keeper: LeaseKeeper
 
     def merging(self, rows: int, edges: tuple[EdgeRows, ...]) -> None:
-        """Write down what a merge is about to take; until then the unit took nothing. Writes."""
+        """Write down what a merge is about to take; until then the unit took nothing. Writes.
+
+        Raises:
+            LeaseHeld: another run took the lease over, and removes the branches of this one.
+        """
         assert self.unit.rows is not None
+        if rows:
+            self.keeper.assert_held()
         known = replace(self.unit, rows=replace(self.unit.rows, expired=rows, edges=edges))
         self.graph.run.restates(self.unit, known)
         self.unit = known
@@ -206,6 +213,7 @@ def _isolated(
     plan: RowRetentionPlan,
     table: TableRowPlan,
     expire: Callable[[TableRowPlan, _UnitOfRows], TableRowStats],
+    keeper: LeaseKeeper,
 ) -> TableRowStats:
     if table.refused is not None:
         return TableRowStats(table_key=table.table_key, refused=table.refused, rows_left=table.expired)
@@ -221,12 +229,13 @@ def _isolated(
         # Of a graph no row goes before a merge, which says precisely what it takes.
         rows=replace(rows, expired=0, edges=()) if graph.format.publishes else rows,
     )
-    work = _UnitOfRows(graph=graph, unit=unit)
+    work = _UnitOfRows(graph=graph, unit=unit, keeper=keeper)
     try:
         graph.run.begins(unit)
     except OpsError as error:
         return TableRowStats(table_key=table.table_key, rows_left=table.expired, error=str(error))
     try:
+        keeper.assert_held()
         stats = expire(table, work)
     except Stopped:
         done = _done(work, table)
