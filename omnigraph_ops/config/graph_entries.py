@@ -252,9 +252,10 @@ class Approvals(Block):
     """Airflow users who may answer; empty: everybody who may act on the DAG."""
     answer_within: Seconds = 20 * _HOUR
     """An answer later than this after the start of the run counts as Reject. Keep it below the schedule's interval.
-    A question waits at least five minutes."""
+    A question waits at least five minutes. Airflow fails a run that goes on for three hours more, or with `between`
+    for one day and three hours more."""
     notify: tuple[Notifier, ...] = ()
-    """Told when a question is asked, and again by the reminder."""
+    """Called on a worker when a question is asked, and again by the reminder."""
     remind_after: Seconds | None = None
     """Remind when the run is still open so long after it was queued."""
 
@@ -289,14 +290,14 @@ class NightBudget(BudgetTerms):
 
 
 class Window(Block):
-    """When a run may begin; one that a person triggers minds `quiet_for` only."""
+    """When a run may begin. A run that a person triggers does not wait for the hours of `between`."""
 
     between: Hours | None = None
     """Hours of the day in the graph's time zone, as in `22:00-06:00`."""
     quiet_for: Seconds = 300
-    """Nobody has published for this long."""
+    """Start only after nobody has published for this long."""
     wait_at_most: Seconds = 3 * _HOUR
-    """A run that could not begin for this long fails."""
+    """A run that could not begin for this long fails. With `between`, it fails one day later."""
 
 
 class Lateness(Block):
@@ -311,7 +312,7 @@ class Alerts(Block):
     """Who hears of trouble."""
 
     on_failure: tuple[Notifier, ...] = ()
-    """Told once for every run that ends failed."""
+    """Called in the DAG processor, once for every run that ends failed."""
     late: Lateness | None = None
     """Told when a run has not ended in time."""
 
@@ -350,7 +351,7 @@ class Defaults(Block):
     pool: Text = "default_pool"
     """Airflow pool of every task of the graph."""
     task_timeout: Seconds | None = None
-    """A task that runs longer is killed, and repeated where that is right."""
+    """A task that runs longer is ended, and tried up to three times."""
     settings: SettingsOverrides = SettingsOverrides()
     """Deployment settings that are otherwise for this graph."""
 

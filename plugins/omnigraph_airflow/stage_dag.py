@@ -67,15 +67,16 @@ def stage_text(stage: AnyPlanned) -> str:
 
 | Task | What it does | Effect |
 |---|---|---|
-| `check_recovery` | finishes what a crashed optimize left, or stops | publishes what was written |
+| `check_recovery` | settles what `recover` can prove, removes what killed runs left, or stops | publishes, rolls back |
 | `{tasks.plan}` | {_first_sentence(stage.plan)} | reads |
 | `{tasks.approve}` | a run without **Confirm** stops here | |
 | `{tasks.apply}` | {_first_sentence(stage.apply)} | {_EFFECTS.get(stage.effect, stage.effect.value)} |
-| `report` | what happened; red when anything failed | reads |
+| `report` | what happened; red when anything failed, or a question got no Approve | reads, writes the history |
 
 Trigger it once to look: the plan is in the log of `{tasks.plan}`, with its digest. Trigger it again with **Confirm**
 and that digest to carry out exactly what you saw. With **Confirm** alone, {alone} for an approval under
-*Required Actions*.
+*Required Actions*. Where a graph has approvers, **Confirm** and a digest approve nothing: one of them has to answer
+there.
 """
     return f"{text}\n{stage.about}\n" if stage.about else text
 
