@@ -67,8 +67,10 @@ _log = logging.getLogger(__name__)
 
 NO_FAILURES = (AirflowSkipException, DownstreamTasksSkipped, AirflowRescheduleException)
 """Airflow's signals that are exceptions; a deferral is none of `Exception`."""
-TASK_ERRORS = (Exception, AirflowTaskTimeout, KeyboardInterrupt, SystemExit)
-"""What ends a task as a failure. Airflow repeats the last three, which are no `Exception`, as it does any error."""
+ENDED_FROM_OUTSIDE = (AirflowTaskTimeout, KeyboardInterrupt, SystemExit)
+"""No `Exception`; Airflow repeats a task that ends with one of them, as it does after any error."""
+TASK_ERRORS = (Exception, *ENDED_FROM_OUTSIDE)
+"""What ends a task as a failure."""
 
 
 class StageSkipped(AirflowSkipException):

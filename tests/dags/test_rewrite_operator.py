@@ -129,6 +129,27 @@ def test_what_the_application_calls_final_is_not_repeated(root: Path, monkeypatc
     assert not (root / RESULT).exists()
 
 
+def test_a_submit_that_timed_out_is_ended_before_the_journal_says_what_it_did(
+    root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from airflow.providers.apache.spark.operators.spark_submit import SparkSubmitOperator
+    from airflow.sdk.exceptions import AirflowTaskTimeout
+    from omnigraph_airflow.operators.spark_jobs import SubmitRewriteOperator
+
+    left = list[list[Path]]()
+
+    def hangs(_operator: Any, _context: Any) -> None:
+        raise AirflowTaskTimeout("Timeout")
+
+    monkeypatch.setattr(SparkSubmitOperator, "execute", hangs)
+    monkeypatch.setattr(SparkSubmitOperator, "on_kill", lambda _: left.append(list(root.rglob("left.json"))))
+    operator = SubmitRewriteOperator(task_id="submit_rewrite", lot=[PERSON], graph=str(root), result=RESULT)
+    with pytest.raises(AirflowTaskTimeout):
+        operator.execute(context_of(Instance("submit_rewrite")))
+    assert left == [[]]
+    assert list(root.rglob("left.json"))
+
+
 @pytest.mark.parametrize(("frozen", "reason"), [(True, SkipReason.FROZEN), (False, SkipReason.DEFERRED_BUDGET)])
 def test_a_table_that_may_not_be_rewritten_now_is_not_submitted(
     root: Path, monkeypatch: pytest.MonkeyPatch, *, frozen: bool, reason: SkipReason

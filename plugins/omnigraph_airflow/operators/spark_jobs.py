@@ -19,7 +19,7 @@ from omnigraph_airflow.forms import request_in
 from omnigraph_airflow.hooks.omnigraph import SECRETS, Address, OmnigraphHook
 from omnigraph_airflow.links import GraphPageLink
 from omnigraph_airflow.operators.base import LotFailed, OfLotOperator, OmnigraphOperator, left_alone
-from omnigraph_airflow.task_run import failures_of
+from omnigraph_airflow.task_run import ENDED_FROM_OUTSIDE, failures_of
 from omnigraph_ops import serde
 from omnigraph_ops.coordination.state import RESULTS_DIR
 from omnigraph_ops.errors import InvalidInput, OpsError, StorageError
@@ -85,6 +85,10 @@ class SubmitJobOperator(OmnigraphOperator, SparkSubmitOperator):
             SparkSubmitOperator.execute(self, context)
         except AirflowException as error:
             why = reason(str(error))
+        except ENDED_FROM_OUTSIDE:
+            # Airflow calls `on_kill` later: by then the journal says what the job did, and it must not go on.
+            self.on_kill()
+            raise
         outcome = outcome_at(graph.storage, self.result, value)
         if outcome is None or outcome.value is None:
             raise _failure(outcome, why)
@@ -122,6 +126,9 @@ class TaskSubmits:
             raise OpsError(f"the job {job} could not be submitted through spark_default: {error}") from None
         except AirflowException as error:
             why = reason(str(error))
+        except ENDED_FROM_OUTSIDE:
+            self.kill()
+            raise
         else:
             why = _NO_OUTCOME
         outcome = outcome_at(self.graph.storage, result, value)
