@@ -53,11 +53,24 @@ def spark_environment() -> dict[str, str]:
     """The environment variables that a Spark driver and its Python workers need. Writes."""
     return {
         "JAVA_HOME": java_home(),
+        **_spark_home(),
         # Else workers take the python3 of PATH, which has none of our packages.
         "PYSPARK_PYTHON": sys.executable,
         # A driver that a worker on another host must reach names its own address.
         "SPARK_LOCAL_IP": os.environ.get("SPARK_LOCAL_IP") or "127.0.0.1",
     }
+
+
+def _spark_home() -> dict[str, str]:
+    """The Spark inside the pyspark wheel where the environment names none and the wheel has one. Reads.
+
+    Spark's own script looks for it with the PYSPARK_PYTHON, and fails where the path of that has a space.
+    """
+    spec = importlib.util.find_spec("pyspark")
+    home = Path(spec.origin).parent if spec is not None and spec.origin is not None else None
+    if os.environ.get("SPARK_HOME") or home is None or not (home / "bin" / "spark-class").exists():
+        return {}
+    return {"SPARK_HOME": str(home)}
 
 
 def _wheel_runtime() -> Path:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import time
 from pathlib import Path
 from types import SimpleNamespace
@@ -43,6 +44,18 @@ def sealed_files(backup: str) -> tuple[BackedFile, ...]:
 def quick_java(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PYTHONPATH", environment()["PYTHONPATH"])
     monkeypatch.setenv("JAVA_TOOL_OPTIONS", "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC")
+
+
+def test_spark_starts_wherever_this_python_is(
+    demo_graph: DemoGraph, cli: Cli, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    graph, place = demo_graph(**SPEC), tmp_path / "a pläce"
+    place.symlink_to(Path(sys.executable).parent)
+    monkeypatch.setattr(sys, "executable", str(place / "python"))
+    monkeypatch.setenv("OMNIGRAPH_OPS_SPARK_THRESHOLD_BYTES", "1")
+    monkeypatch.setenv("OMNIGRAPH_OPS_SMALL_TABLE_BYTES", "0")
+    done = cli(f"optimize --json --table {TABLE}", graph.uri, "--spark", MASTER)
+    assert (done.code, [t["executor"] for t in done.json["tables"]]) == (0, ["spark"]), done.err
 
 
 def test_optimize_submits_the_tables_above_the_threshold(

@@ -5,6 +5,7 @@ import sys
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
+import pyspark
 import pytest
 
 from omnigraph_ops.errors import OpsError
@@ -88,6 +89,7 @@ def test_spark_gets_this_python_and_a_local_address(home: str, monkeypatch: pyte
     monkeypatch.delenv("SPARK_LOCAL_IP", raising=False)
     assert java.spark_environment() == {
         "JAVA_HOME": home,
+        "SPARK_HOME": str(Path(pyspark.__file__).parent),
         "PYSPARK_PYTHON": sys.executable,
         "SPARK_LOCAL_IP": "127.0.0.1",
     }
