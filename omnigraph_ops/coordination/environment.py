@@ -19,6 +19,7 @@ import uuid
 from concurrent.futures import ThreadPoolExecutor
 from email.utils import parsedate_to_datetime
 from pathlib import Path
+from typing import Protocol, TypedDict
 
 from omnigraph_ops.coordination.state import PROBE_PREFIX
 from omnigraph_ops.errors import ClockWrong, StorageError
@@ -32,15 +33,44 @@ def process_name() -> str:
     return f"{socket.gethostname()}:{os.getpid()}"
 
 
-def is_running(machine: str, pid: int, started: str = "") -> bool:
-    """False only when that process is known to be gone: it was on this very machine. Reads the process table.
+class ProcessFields(TypedDict):
+    """The fields by which a record names a process."""
 
-    Args:
-        started: what `start_of` told of it, since a later process may have its number; empty where that is not known.
-    """
-    if not machine or machine != this_machine():
+    pid: int
+    machine: str
+    """Where `pid` means something; empty when nobody can tell, or need not."""
+    process_started: str
+    """What `start_of` told of it, since a later process may have its number; empty where that is not known."""
+
+
+class NamesProcess(Protocol):
+    """A record with these fields."""
+
+    @property
+    def pid(self) -> int: ...
+    @property
+    def machine(self) -> str: ...
+    @property
+    def process_started(self) -> str: ...
+
+
+def this_process() -> ProcessFields:
+    """This process, for a record of it. Reads."""
+    pid = os.getpid()
+    return {"pid": pid, "machine": this_machine(), "process_started": start_of(pid)}
+
+
+def is_running(named: NamesProcess) -> bool:
+    """False only when that process is known to be gone: it was on this very machine. Reads the process table."""
+    if not was_here(named):
         return True
-    return _process_exists(pid) and (not started or start_of(pid) in {"", started})
+    started = named.process_started
+    return _process_exists(named.pid) and (not started or start_of(named.pid) in {"", started})
+
+
+def was_here(named: NamesProcess) -> bool:
+    """Whether that process is known to be, or to have been, one of this machine. Reads."""
+    return bool(named.machine) and named.machine == this_machine()
 
 
 def this_machine() -> str:

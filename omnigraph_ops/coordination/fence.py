@@ -11,14 +11,13 @@ from __future__ import annotations
 
 import contextlib
 import json
-import os
 import threading
 import time
 import uuid
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 
-from omnigraph_ops.coordination.environment import clock_problem, is_running, process_name, start_of, this_machine
+from omnigraph_ops.coordination.environment import clock_problem, is_running, process_name, this_machine, this_process
 from omnigraph_ops.coordination.lease import working_holder
 from omnigraph_ops.coordination.state import FENCE_PATH, Records
 from omnigraph_ops.errors import ApprovalMissing, OpsError, RecoveryPending
@@ -55,7 +54,7 @@ class FenceNote:
     def is_abandoned(self) -> bool:
         """Whether its process was killed on this machine, or it is overdue by the clock of this host. Reads."""
         overdue = self.until is not None and time.time() > self.until + _OVERDUE_SECONDS
-        return overdue or not is_running(self.machine, self.pid, self.process_started)
+        return overdue or not is_running(self)
 
     @property
     def is_at_work(self) -> bool:
@@ -122,7 +121,7 @@ def stale_fence(graph: Graph) -> FenceNote | None:
     note = own_fence(graph)
     if note is None or not note.is_abandoned:
         return None
-    by_the_clock = is_running(note.machine, note.pid, note.process_started)
+    by_the_clock = is_running(note)
     return None if by_the_clock and clock_problem(graph.storage) is not None else note
 
 
@@ -183,9 +182,7 @@ def _raise(graph: Graph, at_most_seconds: float) -> FenceNote:
         owner=process_name(),
         raised_at=now,
         until=now + at_most_seconds,
-        pid=os.getpid(),
-        machine=this_machine(),
-        process_started=start_of(os.getpid()),
+        **this_process(),
     )
     try:
         # The note first: however this ends, the lock is known for ours.

@@ -81,7 +81,7 @@ def active_freezes(storage: Storage) -> tuple[Hold, ...]:
 
 def _counting(storage: Storage) -> tuple[Hold, ...]:
     """Every freeze that may count: all whose process is not gone where no age can be told. May write a probe."""
-    running = [hold for hold in freezes(storage) if is_running(hold.machine, hold.pid, hold.process_started)]
+    running = [hold for hold in freezes(storage) if is_running(hold)]
     active = tuple(filter(is_active, running))
     if len(active) < len(running):
         with contextlib.suppress(StorageError):  # whoever may not write a probe writes nothing to the graph either

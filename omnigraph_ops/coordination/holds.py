@@ -13,13 +13,12 @@ always sees the other, also when the cleanup was stopped right before its effect
 from __future__ import annotations
 
 import contextlib
-import os
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 
-from omnigraph_ops.coordination.environment import is_running, process_name, start_of, this_machine
+from omnigraph_ops.coordination.environment import is_running, process_name, this_process
 from omnigraph_ops.coordination.state import HOLDS_DIR, REMOVALS_DIR, Records
 from omnigraph_ops.errors import CorruptGraph, InvalidInput, StalePlan
 from omnigraph_ops.graph.layout import is_ulid, made_at_us, new_ulid
@@ -130,11 +129,10 @@ def place_hold(
         created_at=now,
         expires_at=now + ttl_seconds,
         versions=tuple(versions),
-        pid=os.getpid() if bound_to_process else 0,
-        machine=this_machine() if bound_to_process else "",
-        process_started=start_of(os.getpid()) if bound_to_process else "",
         freeze=freeze,
     )
+    if bound_to_process:
+        hold = replace(hold, **this_process())
     write_hold(storage, hold)
     return hold
 
@@ -220,7 +218,7 @@ def sweep_holds(storage: Storage) -> None:
 
 def is_active(hold: Hold) -> bool:
     """Whether a hold still counts. Reads the clock and the process table."""
-    return time.time() < hold.expires_at and is_running(hold.machine, hold.pid, hold.process_started)
+    return time.time() < hold.expires_at and is_running(hold)
 
 
 def hold_path(hold_id: str) -> str:
@@ -286,10 +284,8 @@ def announced(
         branch=branch,
         versions=None if versions is None else tuple(versions),
         owner=process_name(),
-        pid=os.getpid(),
-        machine=this_machine(),
         announced_at=time.time(),
-        process_started=start_of(os.getpid()),
+        **this_process(),
     )
     path = f"{REMOVALS_DIR}/{new_ulid()}.json"
     _REMOVALS.write(storage, path, removal)
@@ -320,5 +316,4 @@ def sweep_removals(storage: Storage) -> None:
 
 
 def _is_active(removal: Removal) -> bool:
-    running = is_running(removal.machine, removal.pid, removal.process_started)
-    return running and time.time() - removal.announced_at < _DEAD_AFTER_SECONDS
+    return is_running(removal) and time.time() - removal.announced_at < _DEAD_AFTER_SECONDS

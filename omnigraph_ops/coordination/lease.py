@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import contextlib
 import functools
-import os
 import re
 import threading
 import time
@@ -24,7 +23,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from omnigraph_ops.config.settings import LONGEST_TTL_SECONDS
-from omnigraph_ops.coordination.environment import is_running, process_name, refuse_unsafe_store, start_of, this_machine
+from omnigraph_ops.coordination.environment import is_running, process_name, refuse_unsafe_store, this_process, was_here
 from omnigraph_ops.coordination.state import LEASE_FILE, LEASE_PATH, Records, refuse
 from omnigraph_ops.errors import InvalidInput, LeaseHeld, OpsError, StorageError
 from omnigraph_ops.storage.inventory import folders_in
@@ -295,7 +294,7 @@ def patient_lease(
     Writes a small file at that place. `pause` as in `committer_lease`.
     """
     holder = read_lease(storage, place.path)
-    ours = holder is not None and bool(holder.machine) and holder.machine == this_machine()
+    ours = holder is not None and was_here(holder)
     wait = 0.0 if ours else max(ttl_seconds, holder.ttl_seconds if holder else 0.0) + _BEYOND_TTL_SECONDS
     return committer_lease(
         storage, purpose=purpose, ttl_seconds=ttl_seconds, wait_seconds=wait, place=place, pause=pause
@@ -305,7 +304,7 @@ def patient_lease(
 def _may_be_held(lease: Lease) -> bool:
     """Whether a lease is not released and its process not known to be gone from this machine. Reads."""
     ended = lease.released or lease.token in _given_up()
-    return not ended and is_running(lease.machine, lease.pid, lease.process_started)
+    return not ended and is_running(lease)
 
 
 def _clock() -> float:
@@ -362,9 +361,7 @@ def _take(storage: Storage, place: LeasePlace, purpose: str, ttl: float, before:
         owner=process_name(),
         purpose=purpose,
         ttl_seconds=ttl,
-        pid=os.getpid(),
-        machine=this_machine(),
-        process_started=start_of(os.getpid()),
+        **this_process(),
     )
     began, path = _clock(), _file_of(place.path, lease.number)
     if not _LEASES.create(storage, path, lease):

@@ -153,8 +153,8 @@ def time_of(microseconds: int | None) -> datetime | None:
 def _run_row(record: RunRecord) -> dict[str, Any]:
     return {
         **_identity(record),
+        **_result(record),
         "table_key": None,
-        "outcome": record.outcome.value,
         "seconds": record.seconds,
         "stages": [],
         "reason": "",
@@ -162,29 +162,23 @@ def _run_row(record: RunRecord) -> dict[str, Any]:
         "attention": list(record.attention),
         "notes": list(record.notes),
         **{f"tables_{name}": number for name, number in asdict(record.counts).items()},
-        **_state_columns(record.before, record.after),
-        **asdict(record.work),
         "windows": [],
-        "decisions": [_decision_row(d) for d in record.decisions],
     }
 
 
 def _table_row(record: RunRecord, table: TableRecord) -> dict[str, Any]:
     return {
         **_identity(record),
+        **_result(table),
         "table_key": table.table_key,
-        "outcome": table.outcome.value,
         "seconds": table.armed_seconds,
         "stages": list(table.stages),
         "reason": table.reason,
         "errors": [] if table.error is None else [table.error],
         "attention": [],
         "notes": [],
-        **_state_columns(table.before, table.after),
-        **asdict(table.work),
         "executor": table.executor,
         "windows": [asdict(w) for w in table.windows],
-        "decisions": [_decision_row(d) for d in table.decisions],
     }
 
 
@@ -198,11 +192,13 @@ def _identity(record: RunRecord) -> dict[str, Any]:
     return {**header, **times, "origin": record.header.origin.value, "record_id": record.record_id}
 
 
-def _state_columns(before: Measured, after: Measured) -> dict[str, Any]:
+def _result(of: RunRecord | TableRecord) -> dict[str, Any]:
     return {
-        f"{name}_{when}": value
-        for when, state in (("before", before), ("after", after))
-        for name, value in asdict(state).items()
+        "outcome": of.outcome.value,
+        **{f"{name}_before": value for name, value in asdict(of.before).items()},
+        **{f"{name}_after": value for name, value in asdict(of.after).items()},
+        **asdict(of.work),
+        "decisions": [_decision_row(d) for d in of.decisions],
     }
 
 

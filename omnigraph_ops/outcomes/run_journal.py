@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import cast
 
-from omnigraph_ops.coordination.environment import is_running, this_machine
+from omnigraph_ops.coordination.environment import is_running, was_here
 from omnigraph_ops.coordination.state import RUNS_DIR, TASKS_DIR, Records, refuse
 from omnigraph_ops.errors import OpsError, first_line
 from omnigraph_ops.graph.graph import Graph
@@ -55,14 +55,12 @@ class Journal:
     @property
     def is_running(self) -> bool:
         """Whether its process is at work on this machine. Reads the process table."""
-        intent = self.intent
-        here = bool(intent.machine) and intent.machine == this_machine()
-        return here and is_running(intent.machine, intent.pid, intent.process_started)
+        return was_here(self.intent) and is_running(self.intent)
 
     @property
     def may_be_alive(self) -> bool:
         """Whether its process is not known to be gone. Reads the clock and the process table."""
-        if self.intent.machine and self.intent.machine == this_machine():
+        if was_here(self.intent):
             return self.is_running
         return self.changed_at is None or time.time() - self.changed_at < _DEAD_AFTER_SECONDS
 

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import contextlib
-import os
 import threading
 import time
 from dataclasses import replace
 
-from omnigraph_ops.coordination.environment import start_of, this_machine
+from omnigraph_ops.coordination.environment import this_process
 from omnigraph_ops.coordination.lease import LeaseKeeper, LeasePlace, committer_lease, patient_lease, working_holder
 from omnigraph_ops.coordination.state import RUNS_DIR
 from omnigraph_ops.errors import LeaseHeld, OpsError
@@ -172,9 +171,7 @@ class RecordedRun(Run):
         intent = RunIntent(
             header=self.header,
             decisions=self.decisions,
-            pid=os.getpid(),
-            machine=this_machine(),
-            process_started=start_of(os.getpid()),
+            **this_process(),
             graph_version=self.results.before.graph.version,
             versions=versions,
             task=self.task,
