@@ -82,7 +82,7 @@ def test_a_full_disk_is_one_sentence_and_costs_no_row(demo_graph: DemoGraph, tmp
 def test_a_read_only_file_system_is_named(demo_graph: DemoGraph, tmp_path: Path, verb: str) -> None:
     graph = demo_graph(**SMALL)
     place = tmp_path / "disk"
-    code, text = on_small_disk(graph.uri, place, verb, spare=4000, between=f'mount -o remount,ro "{place}"')
+    code, text = on_small_disk(graph.uri, place, verb, spare=4000, between=f'mount -o remount,bind,ro "{place}"')
     assert code == 1, text
     assert "Read-only file system" in text
     assert "mount that file system writable, or name another place" in text

@@ -274,7 +274,7 @@ def test_the_age_of_a_version_is_the_same_in_every_time_zone(tmp_path: Path, zon
     moments = [committed + seconds for seconds in (300, 3599, 3601, -3700)]
     ran = subprocess.run(
         [sys.executable, "-c", SCRIPT, str(tmp_path), *map(str, moments)],
-        env={**os.environ, "TZ": zone, "LC_ALL": "C", "PYTHONPATH": str(ROOT)},
+        env={**os.environ, "TZ": zone, "LC_ALL": "C.UTF-8", "PYTHONPATH": str(ROOT)},
         capture_output=True,
         text=True,
         check=True,

@@ -37,7 +37,7 @@ def cache() -> Path:
 def java_options() -> str:
     """What every Java of a test is started with. Pure."""
     # Silent where the file is missing, or does not fit: then classes are loaded as ever.
-    return f"-XX:+IgnoreUnrecognizedVMOptions {_SHORT_LIVED} -XX:AOTCache={cache()} -Xlog:disable"
+    return f'-XX:+IgnoreUnrecognizedVMOptions {_SHORT_LIVED} "-XX:AOTCache={cache()}" -Xlog:disable'
 
 
 def learn_in_background() -> None:
@@ -63,7 +63,7 @@ def _learn() -> None:
             application.write_text(_SPARK)
             submit = str(Path(sys.executable).with_name("spark-submit"))
             # Only what is loaded, not how it is linked: a Java that cannot take over that part gives up in silence.
-            noting = f"-XX:AOTCacheOutput={made} -XX:-AOTClassLinking"
+            noting = f'"-XX:AOTCacheOutput={made}" -XX:-AOTClassLinking'
             options = {"JDK_JAVA_OPTIONS": _SHORT_LIVED, "SPARK_SUBMIT_OPTS": noting}
             subprocess.run(
                 [submit, "--master", "local[2]", str(application)],

@@ -32,9 +32,9 @@ def ask(check: object = lambda: None) -> Tally:
 
 def test_the_value_of_the_job_comes_back(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     seen = tmp_path / "words"
-    stand_in(tmp_path, monkeypatch, f'echo "$@" > {seen}; echo \'{{"value": {{"files": 2, "bytes": 9}}}}\' > "$6"')
+    stand_in(tmp_path, monkeypatch, f'printf "%s\\n" "$@" > {seen}; echo \'{{"value": {{"files": 2, "bytes": 9}}}}\' > "$6"')
     assert ask() == Tally(files=2, bytes=9)
-    words = seen.read_text().split()
+    words = seen.read_text().splitlines()
     assert words[:2] == ["--master", "local[1]"]
     assert Path(words[2]) == submit.APPLICATION
     assert (words[3], words[6:]) == ("count", ["--graph", "g"])
