@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -145,18 +145,6 @@ def frozen_since(graph: Graph, table_key: str | None = None) -> str | None:
     return None
 
 
-def left_alone(graph: Graph, table_key: str, not_after: Any, *, say: Callable[[str], None]) -> TableStats | None:
-    """The row of a table that may not be optimized now, frozen or late, though it was planned; else None. Reads."""
-    frozen = frozen_since(graph, table_key)
-    if frozen is not None:
-        say(f"{table_key}: {frozen}")
-        return TableStats(table_key=table_key, skipped=SkipReason.FROZEN)
-    if not_after is not None and now_us() > int(not_after):  # the deadline of the run, in microseconds
-        say(f"{table_key}: the deadline has passed, it waits for another run")
-        return TableStats(table_key=table_key, skipped=SkipReason.DEFERRED_BUDGET)
-    return None
-
-
 class OfLotOperator(OmnigraphOperator):
     """Works on a lot.
 
@@ -177,6 +165,34 @@ class OfLotOperator(OmnigraphOperator):
 
     def _subject(self) -> str | None:
         return str(self.lot[0]) if len(self.lot) == 1 else None
+
+
+class OptimizeLotOperator(OfLotOperator):
+    """Optimizes a lot, in this process or on Spark.
+
+    :param lot: the table keys (templated).
+    :param request: what is asked of optimize, by the names of its request's fields (templated).
+    :param not_after: the run's deadline in microseconds (templated): later than that the tables wait.
+    """
+
+    template_fields: Sequence[str] = (*OfLotOperator.template_fields, "request", "not_after")
+
+    def __init__(
+        self, *, request: Mapping[str, Any] | None = None, not_after: int | str | None = None, **kwargs: Any
+    ) -> None:
+        super().__init__(**kwargs)
+        self.request, self.not_after = dict(request or {}), not_after
+
+    def left_alone(self, graph: Graph, table_key: str) -> TableStats | None:
+        """The row of a table that may not be optimized now, frozen or late, though it was planned; else None. Reads."""
+        frozen = frozen_since(graph, table_key)
+        if frozen is not None:
+            self.log.info("%s: %s", table_key, frozen)
+            return TableStats(table_key=table_key, skipped=SkipReason.FROZEN)
+        if self.not_after is not None and now_us() > int(self.not_after):
+            self.log.info("%s: the deadline has passed, it waits for another run", table_key)
+            return TableStats(table_key=table_key, skipped=SkipReason.DEFERRED_BUDGET)
+        return None
 
 
 class LotOperator(OfLotOperator):

@@ -10,7 +10,7 @@ from airflow.sdk.exceptions import AirflowSkipException
 
 from omnigraph_airflow.forms import request_in, under
 from omnigraph_airflow.hooks.omnigraph import OmnigraphHook
-from omnigraph_airflow.operators.base import LotOperator, OmnigraphOperator, failures_told, left_alone
+from omnigraph_airflow.operators.base import LotOperator, OmnigraphOperator, OptimizeLotOperator, failures_told
 from omnigraph_airflow.run_report import run_id_of
 from omnigraph_airflow.task_run import airflow_errors, is_told
 from omnigraph_ops import serde
@@ -87,24 +87,11 @@ class SelectTablesOperator(OmnigraphOperator):
             return [list(lot) for lot in lots_of(tables, small_bytes=small, shared_lots=shared)]
 
 
-class OptimizeTablesOperator(LotOperator):
-    """Folds indexes and compacts the tables of a lot in this process.
-
-    :param lot: the table keys (templated).
-    :param request: what is asked of optimize, by the names of its request's fields (templated).
-    :param not_after: the run's deadline in microseconds (templated): later than that the table waits.
-    """
-
-    template_fields: Sequence[str] = (*LotOperator.template_fields, "request", "not_after")
-
-    def __init__(
-        self, *, request: Mapping[str, Any] | None = None, not_after: int | str | None = None, **kwargs: Any
-    ) -> None:
-        super().__init__(**kwargs)
-        self.request, self.not_after = dict(request or {}), not_after
+class OptimizeTablesOperator(OptimizeLotOperator, LotOperator):
+    """Folds indexes and compacts the tables of a lot in this process."""
 
     def run_table(self, graph: Graph, table_key: str, context: Context) -> Any:
-        left = left_alone(graph, table_key, self.not_after, say=self.log.info)
+        left = self.left_alone(graph, table_key)
         if left is not None:
             if not is_told(graph, table_key):
                 graph.run.notes(OptimizeReport.of(graph.uri, (left,)))

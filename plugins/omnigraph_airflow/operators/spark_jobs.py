@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -18,7 +18,7 @@ import omnigraph_ops
 from omnigraph_airflow.forms import request_in
 from omnigraph_airflow.hooks.omnigraph import SECRETS, Address, OmnigraphHook
 from omnigraph_airflow.links import GraphPageLink
-from omnigraph_airflow.operators.base import LotFailed, OfLotOperator, OmnigraphOperator, left_alone
+from omnigraph_airflow.operators.base import LotFailed, OmnigraphOperator, OptimizeLotOperator
 from omnigraph_airflow.task_run import ENDED_FROM_OUTSIDE, failures_of
 from omnigraph_ops import serde
 from omnigraph_ops.coordination.state import RESULTS_DIR
@@ -230,24 +230,13 @@ def _failure(outcome: SubmitOutcome[T] | None, otherwise: str) -> OpsError:
     return OpsError(message) if final else StorageError(message)
 
 
-class SubmitRewriteOperator(OfLotOperator, SubmitJobOperator):
-    """Submits a lot of tables as the job `rewrite`; a row per table becomes the XCom.
-
-    :param lot: the table keys (templated).
-    :param request: what is asked of optimize, by the names of its request's fields (templated).
-    :param not_after: the run's deadline in microseconds (templated): later than that the tables wait.
-    """
+class SubmitRewriteOperator(OptimizeLotOperator, SubmitJobOperator):
+    """Submits a lot of tables as the job `rewrite`; a row per table becomes the XCom."""
 
     template_fields: Sequence[str] = (*SubmitJobOperator.template_fields, "lot", "request", "not_after")
 
-    def __init__(
-        self, *, request: Mapping[str, Any] | None = None, not_after: int | str | None = None, **kwargs: Any
-    ) -> None:
-        super().__init__(**kwargs)
-        self.request, self.not_after = dict(request or {}), not_after
-
     def run_stage(self, graph: Graph, context: Context) -> Any:
-        left = {key: left_alone(graph, key, self.not_after, say=self.log.info) for key in self.lot}
+        left = {key: self.left_alone(graph, key) for key in self.lot}
         rows = [row for row in left.values() if row is not None]
         if rows:
             graph.run.notes(OptimizeReport.of(graph.uri, rows))
