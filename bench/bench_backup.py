@@ -21,10 +21,10 @@ import numpy as np
 import pyarrow as pa
 
 from omnigraph_ops.config.settings import Settings
+from omnigraph_ops.config.terms import BackupOptions
 from omnigraph_ops.demo import DemoSpec, write_demo_graph
 from omnigraph_ops.graph import Graph, open_graph
 from omnigraph_ops.quantities import human_bytes
-from omnigraph_ops.stages.backup.request import BackupOptions
 from omnigraph_ops.stages.backup.take import backup_graph
 from omnigraph_ops.stages.backup.verify import verify_backup
 

@@ -40,9 +40,8 @@ from omnigraph_ops.models.runs import CalibratedJob
 from omnigraph_ops.progress import SILENT, Progress
 from omnigraph_ops.quantities import human_bytes
 from omnigraph_ops.spark.submit import Submitter, spark_submit
-from omnigraph_ops.stages.backup.request import BackupRequest
 from omnigraph_ops.stages.backup.restore import restore_backup
-from omnigraph_ops.stages.backup.stage import Backup
+from omnigraph_ops.stages.backup.stage import Backup, BackupRequest
 from omnigraph_ops.stages.backup.verify import verify_backup
 from omnigraph_ops.stages.expire_rows.apply import Delete, SubmittedDelete, delete_here
 from omnigraph_ops.stages.orphans.stage import Orphans, OrphansRequest

@@ -10,7 +10,7 @@ from omnigraph_ops.cli.options import ADDRESS, POSITIVE, SECONDS, YES, OneOf, fl
 from omnigraph_ops.cli.stages import declare_unasked, submit_of
 from omnigraph_ops.errors import InvalidInput, UsageError
 from omnigraph_ops.models.backup import RestoreReport, VerifyReport
-from omnigraph_ops.stages.backup.request import PaceRequest
+from omnigraph_ops.stages.backup.stage import PaceRequest
 from omnigraph_ops.stages.freeze.stage import FreezeRequest
 from omnigraph_ops.stages.registry import UNASKED_BY_NAME
 from omnigraph_ops.storage.location import locate

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated, Generic, TypeVar
 
-from pydantic import model_validator
+from pydantic import Field, model_validator
 
 from omnigraph_ops.models.cleanup import SHORTEST_AGE_SECONDS, RetentionPolicy, SnapshotExpiry
 from omnigraph_ops.models.optimize import RewritePolicy
@@ -94,3 +94,23 @@ class RewriteTerms(Request):
     """Only tables past a threshold: small fragments, unindexed rows, deleted rows."""
     retrain_vectors: Annotated[bool, Option(section=POLICY)] = False
     """Build vector indexes anew whose number of partitions does not fit their rows."""
+
+
+Pace = Annotated[
+    Annotated[Bytes, Field(ge=1)] | None,
+    Field(description="Go no faster than this, as in `50MB`."),
+    Option(metavar="SIZE"),
+]
+"""Bytes per second; None: no bound."""
+
+
+class BackupOptions(Request):
+    """How a backup is made."""
+
+    freeze_id: Annotated[str | None, Option(name="freeze", metavar="ID", form=False)] = None
+    """Copy this freeze (default: one of its own)."""
+    incremental_from: Annotated[str | None, Option(metavar="BACKUP", form=False)] = None
+    """Take unchanged files from this earlier backup, read the rest."""
+    checksum: bool = False
+    """Compute the SHA-256 of every file, also where the store could copy by itself."""
+    max_bytes_per_second: Pace = None

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from enum import StrEnum
+from itertools import pairwise
 
+from omnigraph_ops.errors import InvalidInput
 from omnigraph_ops.models.outcomes import Outcome, TableOutcome, TablesReport, by_table
 
 
@@ -24,6 +27,17 @@ class RowPolicy:
     older_than_secs: int
     unit: EpochUnit | None = None
     """Only for an integer property, and needed there."""
+
+
+def distinct(policies: Iterable[RowPolicy]) -> tuple[RowPolicy, ...]:
+    """The policies by table; `InvalidInput` when there is none, or two for one table. Pure."""
+    ordered = tuple(sorted(policies, key=lambda p: p.table_key))
+    if not ordered:
+        raise InvalidInput("no policy: name --table, --property and --older-than, or --policies FILE")
+    twice = {a.table_key for a, b in pairwise(ordered) if a.table_key == b.table_key}
+    if twice:
+        raise InvalidInput(f"{min(twice)} has more than one policy; nothing was deleted")
+    return ordered
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -17,6 +17,7 @@ import lance
 import pytest
 
 from omnigraph_ops.config.settings import Settings
+from omnigraph_ops.config.terms import BackupOptions
 from omnigraph_ops.coordination.freezes import sweep_ended, unfreeze
 from omnigraph_ops.coordination.holds import freezes, write_hold
 from omnigraph_ops.coordination.state import RESTORING_PATH
@@ -29,7 +30,6 @@ from omnigraph_ops.models.cleanup import RetentionPolicy
 from omnigraph_ops.progress import SILENT, Meter
 from omnigraph_ops.stages.backup import own_freeze, take, transfer
 from omnigraph_ops.stages.backup.listing import list_backups
-from omnigraph_ops.stages.backup.request import BackupOptions
 from omnigraph_ops.stages.backup.restore import FileRestorer, restore_backup
 from omnigraph_ops.stages.backup.take import backup_graph
 from omnigraph_ops.stages.backup.transfer import CopyPace

@@ -11,6 +11,7 @@ import pyarrow as pa
 import pytest
 
 from omnigraph_ops.config.settings import Settings
+from omnigraph_ops.config.terms import BackupOptions
 from omnigraph_ops.coordination.holds import freezes
 from omnigraph_ops.coordination.state import RESTORE_LEASE_PATH, RESTORING_PATH
 from omnigraph_ops.errors import CorruptGraph, InvalidInput, LeaseHeld, NotAGraph
@@ -19,7 +20,6 @@ from omnigraph_ops.models.backup import BackedFile
 from omnigraph_ops.models.freeze import CutFileKind
 from omnigraph_ops.outcomes.backups import backup_of, read_record
 from omnigraph_ops.stages.backup import restore
-from omnigraph_ops.stages.backup.request import BackupOptions
 from omnigraph_ops.stages.backup.restore import restore_backup
 from omnigraph_ops.stages.backup.take import backup_graph
 from omnigraph_ops.stages.freeze.roots import relocation

@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 
+from omnigraph_ops.config.terms import BackupOptions
 from omnigraph_ops.coordination.freezes import unfreeze
 from omnigraph_ops.coordination.holds import freezes, write_hold
 from omnigraph_ops.coordination.lease import committer_turn
@@ -19,7 +20,6 @@ from omnigraph_ops.errors import InvalidInput, LeaseHeld
 from omnigraph_ops.graph import Graph
 from omnigraph_ops.graph.layout import EXPIRY_BRANCH_PREFIX
 from omnigraph_ops.progress import Lines
-from omnigraph_ops.stages.backup.request import BackupOptions
 from omnigraph_ops.stages.backup.take import backup_graph
 from omnigraph_ops.stages.freeze import take
 from omnigraph_ops.stages.freeze.observe import verify_cut

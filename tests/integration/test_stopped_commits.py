@@ -41,7 +41,7 @@ import sys
 from omnigraph_ops.coordination import window
 from omnigraph_ops.errors import StorageError
 from omnigraph_ops.graph import open_graph
-from omnigraph_ops.stages.optimize import table_run
+from omnigraph_ops.stages.optimize import units
 from omnigraph_ops.stages.optimize.run import optimize_table
 from omnigraph_ops.config.settings import Settings
 
@@ -49,7 +49,7 @@ def stop():
     print("here", flush=True)
     sys.stdin.readline()
 
-covered, commit = window.ArmedWindow._is_covered, table_run.commit_rewrites
+covered, commit = window.ArmedWindow._is_covered, units.commit_results
 
 def graphs(self, *arguments):
     found = covered(self, *arguments)
@@ -60,7 +60,7 @@ def plain(*arguments, **options):
     stop()
     return commit(*arguments, **options)
 
-window.ArmedWindow._is_covered, table_run.commit_rewrites = graphs, plain
+window.ArmedWindow._is_covered, units.commit_results = graphs, plain
 graph = open_graph(sys.argv[1], Settings(lease_ttl_seconds=1, small_table_bytes=0))
 try:
     optimize_table(graph, sys.argv[2])

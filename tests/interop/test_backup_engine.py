@@ -14,13 +14,13 @@ from pathlib import Path
 import pytest
 
 from omnigraph_ops.config.settings import Settings
+from omnigraph_ops.config.terms import BackupOptions
 from omnigraph_ops.coordination.freezes import unfreeze
 from omnigraph_ops.coordination.holds import freezes
 from omnigraph_ops.errors import CorruptGraph
 from omnigraph_ops.graph import open_graph
 from omnigraph_ops.graph.layout import SCHEMA_STATE_FILE
 from omnigraph_ops.models.backup import BackupReport
-from omnigraph_ops.stages.backup.request import BackupOptions
 from omnigraph_ops.stages.backup.take import backup_graph
 from omnigraph_ops.stages.backup.verify import verify_backup
 from omnigraph_ops.stages.freeze.take import freeze_graph

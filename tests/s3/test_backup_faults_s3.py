@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from omnigraph_ops.config.settings import Settings
+from omnigraph_ops.config.terms import BackupOptions
 from omnigraph_ops.coordination.freezes import unfreeze
 from omnigraph_ops.coordination.holds import freezes
 from omnigraph_ops.demo import DemoSpec, write_demo_graph
@@ -21,7 +22,6 @@ from omnigraph_ops.progress import Lines
 from omnigraph_ops.stages.backup.listing import list_backups
 from omnigraph_ops.stages.backup.own_freeze import own_freeze
 from omnigraph_ops.stages.backup.parts import SubmittedCopy
-from omnigraph_ops.stages.backup.request import BackupOptions
 from omnigraph_ops.stages.backup.restore import restore_backup
 from omnigraph_ops.stages.backup.stage import restore_view
 from omnigraph_ops.stages.backup.take import backup_graph

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from omnigraph_ops.config.settings import Settings
+from omnigraph_ops.config.terms import BackupOptions
 from omnigraph_ops.coordination.holds import freezes
 from omnigraph_ops.demo import DemoSpec, write_demo_graph
 from omnigraph_ops.errors import InvalidInput
@@ -14,7 +15,6 @@ from omnigraph_ops.graph import open_graph
 from omnigraph_ops.models.backup import BackupState
 from omnigraph_ops.progress import Lines
 from omnigraph_ops.stages.backup.listing import list_backups
-from omnigraph_ops.stages.backup.request import BackupOptions
 from omnigraph_ops.stages.backup.restore import restore_backup
 from omnigraph_ops.stages.backup.take import backup_graph
 from omnigraph_ops.stages.backup.verify import verify_backup

@@ -10,12 +10,12 @@ from typing import Any
 import pytest
 
 from omnigraph_ops.config.settings import Settings
+from omnigraph_ops.config.terms import BackupOptions
 from omnigraph_ops.demo import DemoSpec, write_demo_graph
 from omnigraph_ops.graph import open_graph
 from omnigraph_ops.outcomes.backups import backup_of, read_record
 from omnigraph_ops.stages.backup import parts
 from omnigraph_ops.stages.backup.parts import SubmittedCopy, copy_part, joined, read_order
-from omnigraph_ops.stages.backup.request import BackupOptions
 from omnigraph_ops.stages.backup.restore import restore_backup
 from omnigraph_ops.stages.backup.take import backup_graph
 from omnigraph_ops.stages.backup.verify import verify_backup

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from omnigraph_ops.config.settings import Settings
+from omnigraph_ops.config.terms import BackupOptions
 from omnigraph_ops.coordination.holds import freezes
 from omnigraph_ops.demo import DemoSpec, write_demo_graph
 from omnigraph_ops.errors import CorruptGraph, InvalidInput
@@ -18,9 +19,8 @@ from omnigraph_ops.outcomes.run_journal import what_came_of
 from omnigraph_ops.progress import SILENT
 from omnigraph_ops.stages.backup import transfer
 from omnigraph_ops.stages.backup.listing import list_backups
-from omnigraph_ops.stages.backup.request import BackupOptions, BackupRequest
 from omnigraph_ops.stages.backup.restore import restore_backup
-from omnigraph_ops.stages.backup.stage import Backup
+from omnigraph_ops.stages.backup.stage import Backup, BackupRequest
 from omnigraph_ops.stages.backup.take import backup_graph
 from omnigraph_ops.stages.backup.verify import verify_backup
 from omnigraph_ops.storage import copying

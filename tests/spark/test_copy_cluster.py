@@ -12,12 +12,12 @@ from typing import Any
 import psutil
 import pytest
 
+from omnigraph_ops.config.terms import BackupOptions
 from omnigraph_ops.graph import Graph
 from omnigraph_ops.models.backup import BackupReport
 from omnigraph_ops.outcomes.backups import backup_of, read_record
 from omnigraph_ops.stages.backup.listing import list_backups
 from omnigraph_ops.stages.backup.parts import THREADS
-from omnigraph_ops.stages.backup.request import BackupOptions
 from omnigraph_ops.stages.backup.take import backup_graph
 from omnigraph_ops.stages.backup.verify import verify_backup
 from omnigraph_ops.stages.freeze.take import freeze_graph
@@ -37,7 +37,7 @@ from omnigraph_ops.progress import Lines
 from omnigraph_ops.spark import submit
 from omnigraph_ops.stages.backup import parts, take
 from omnigraph_ops.stages.backup.parts import THREADS
-from omnigraph_ops.stages.backup.request import BackupOptions
+from omnigraph_ops.config.terms import BackupOptions
 
 graph, place, freeze, master, rate, application = sys.argv[1:7]
 parts._PART_FILES, submit.APPLICATION = 5, Path(application)

@@ -1,9 +1,10 @@
-"""Backup as a stage; backups, what verify and restore did with them, and lists of them as views."""
+"""Backup as a stage, and its options; backups, what verify and restore did with them, and lists of them as views."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
+from omnigraph_ops.config.terms import BackupOptions, Pace
 from omnigraph_ops.models.backup import (
     BackupLeft,
     BackupList,
@@ -18,12 +19,31 @@ from omnigraph_ops.models.runs import Unit
 from omnigraph_ops.outcomes.results import Recorded
 from omnigraph_ops.progress import Progress
 from omnigraph_ops.quantities import age, human_bytes
-from omnigraph_ops.stages.backup.request import BackupRequest
+from omnigraph_ops.requests import Option, Request
 from omnigraph_ops.stages.stage import Effect, FormField, RunStage, Submit, TaskIds
 from omnigraph_ops.views.view import Section, View, filled
 
 if TYPE_CHECKING:
     from omnigraph_ops.graph import Graph
+
+
+class PaceRequest(Request):
+    """Verify or restore a backup."""
+
+    max_bytes_per_second: Pace = None
+
+
+class _Destination(Request):
+    """Where a backup goes."""
+
+    destination: Annotated[str, Option(metavar="DEST", argument=True)]
+    """Path or `s3://` URI; the backup is a folder below it. Empty: the Airflow Variable `omnigraph_backups`."""
+    incremental: Annotated[bool, Option(shell=False)] = False
+    """Take unchanged files from the newest finished backup of the graph there."""
+
+
+class BackupRequest(BackupOptions, _Destination):
+    """Copy the graph, all branches at one cut."""
 
 
 class Backup(RunStage[BackupRequest, BackupReport]):

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from typing import TypeVar
 
 from omnigraph_ops import __version__
+from omnigraph_ops.config.terms import BackupOptions
 from omnigraph_ops.errors import CorruptGraph, InvalidInput, OpsError, StorageError
 from omnigraph_ops.graph.graph import Graph
 from omnigraph_ops.models.backup import BackedFile, BackupLeft, BackupRecord, BackupReport, BackupStart, RecordedRoot
@@ -35,7 +36,6 @@ from omnigraph_ops.outcomes.backups import (
 from omnigraph_ops.progress import SILENT, Meter, Progress, Stopped
 from omnigraph_ops.stages.backup.listing import Claim, claimed, damaged_files
 from omnigraph_ops.stages.backup.own_freeze import end_of_before, end_of_finished, given_freeze, own_freeze
-from omnigraph_ops.stages.backup.request import BackupOptions
 from omnigraph_ops.stages.backup.transfer import (
     IMMUTABLE,
     CopyJournal,

@@ -19,9 +19,8 @@ from omnigraph_ops.graph.state import BranchState, TableEntry
 from omnigraph_ops.lance.gateway import Dataset, DatasetMissing, live_rows, version_print
 from omnigraph_ops.lance.rows import Clock, Keys, clock_of, count_below, expired_rows, keys_below, touching
 from omnigraph_ops.lance.tables import index_facts, inherited_indexes
-from omnigraph_ops.models.rows import EdgeRows, RowBounds, RowPolicy, RowRetentionPlan, TableRowPlan
+from omnigraph_ops.models.rows import EdgeRows, RowBounds, RowPolicy, RowRetentionPlan, TableRowPlan, distinct
 from omnigraph_ops.parallel import in_parallel
-from omnigraph_ops.stages.expire_rows.request import distinct
 from omnigraph_ops.stages.expire_rows.statements import deletion_of
 
 

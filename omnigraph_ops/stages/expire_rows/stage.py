@@ -1,16 +1,28 @@
-"""Row expiry as a stage: its question, and views of its plans and reports."""
+"""Row expiry as a stage: policies as people write them, its question, and views of its plans and reports."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated
 
+from pydantic import AfterValidator, Field, model_validator
+
+from omnigraph_ops.errors import InvalidInput
 from omnigraph_ops.models.health import DriftFinding
-from omnigraph_ops.models.rows import RowBounds, RowRetentionPlan, RowRetentionReport, TableRowPlan, TableRowStats
+from omnigraph_ops.models.rows import (
+    EpochUnit,
+    RowBounds,
+    RowPolicy,
+    RowRetentionPlan,
+    RowRetentionReport,
+    TableRowPlan,
+    TableRowStats,
+    distinct,
+)
 from omnigraph_ops.models.runs import Unit
 from omnigraph_ops.progress import Progress
 from omnigraph_ops.quantities import moment
-from omnigraph_ops.stages.expire_rows.request import ExpireRowsRequest
+from omnigraph_ops.requests import Option, Positive, Request, Seconds
 from omnigraph_ops.stages.stage import Effect, FormField, PlannedStage, Submit, TaskIds
 from omnigraph_ops.views.markdown import count, counted, human_seconds, sealed_facts
 from omnigraph_ops.views.view import Question, Section, View, filled
@@ -22,6 +34,65 @@ _RECLAIM = (
     "The rows are marked as deleted and still stored: optimize rewrites their fragments without them, and cleanup "
     "removes the versions that hold them, after which no version can bring them back."
 )
+
+
+def _age(seconds: int) -> int:
+    if seconds == 0:
+        raise ValueError("the age must be more than zero")
+    return seconds
+
+
+class RowPolicyEntry(Request):
+    """One policy, as in `{table: node:Event, property: happened_at, older_than: 90d}`."""
+
+    table: Annotated[str, Field(min_length=1), Option(metavar="KEY")]
+    """Table key, as in `node:Event`; `table:items` in plain Lance."""
+    property: Annotated[str, Field(min_length=1), Option(metavar="NAME")]
+    """A Date, a DateTime or, with `unit`, an integer."""
+    older_than: Annotated[Seconds, AfterValidator(_age), Option(metavar="DURATION")]
+    """Rows with an older value go, as in `90d`."""
+    unit: EpochUnit | None = None
+    """What an integer counts since 1970."""
+
+    def policy(self) -> RowPolicy:
+        """The policy that is meant. Pure."""
+        return RowPolicy(
+            table_key=self.table,
+            property=self.property,
+            older_than_secs=self.older_than,
+            unit=self.unit,
+        )
+
+
+class ExpireRowsRequest(Request):
+    """Delete rows that are older than a policy allows."""
+
+    policies: Annotated[tuple[RowPolicyEntry, ...], Option(metavar="FILE", section="Policies")] = ()
+    """A list of policies, as in `[{"table": "node:Event", "property": "happened_at", "older_than": "90d"}]`."""
+    max_share: Annotated[float, Field(gt=0, le=1), Option(metavar="SHARE", decides=True)] = 0.5
+    """Refuse a table that would lose a larger share of its rows."""
+    max_rows: Annotated[Positive | None, Option(metavar="N")] = None
+    """Delete at most N rows of a table; without it, as many as were planned."""
+    branch: Annotated[str | None, Field(min_length=1), Option(metavar="NAME")] = None
+    """A branch instead of main."""
+
+    @model_validator(mode="after")
+    def _distinct(self) -> ExpireRowsRequest:
+        try:
+            _ = self.row_policies
+        except InvalidInput as error:
+            raise ValueError(str(error)) from None
+        return self
+
+    @property
+    def row_policies(self) -> tuple[RowPolicy, ...]:
+        """The policies by table; `InvalidInput` when there is none, or two for one table. Pure."""
+        return distinct(entry.policy() for entry in self.policies)
+
+    @property
+    def branch_name(self) -> str | None:
+        """None for main, which has no name. Pure."""
+        return None if self.branch == "main" else self.branch
 
 
 class ExpireRows(PlannedStage[ExpireRowsRequest, RowRetentionPlan, RowRetentionReport]):

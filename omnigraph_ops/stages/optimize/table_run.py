@@ -18,7 +18,6 @@ from omnigraph_ops.coordination.window import discard, refuse_missing
 from omnigraph_ops.errors import OpsError, PublishConflict
 from omnigraph_ops.graph.graph import Graph, select_entries
 from omnigraph_ops.graph.publish import drafts_of
-from omnigraph_ops.graph.stamp import older_texts
 from omnigraph_ops.graph.state import TableEntry
 from omnigraph_ops.lance.commits import Change, ConfigRemoval, RewriteChange
 from omnigraph_ops.lance.gateway import CommitConflict, Dataset, LanceFailure, auto_cleanup_keys
@@ -28,7 +27,6 @@ from omnigraph_ops.lance.tables import (
     Exclude,
     FragmentFacts,
     IndexFacts,
-    defers_index_remap,
     execute_task,
     fragment_facts,
     plan_tasks,
@@ -103,9 +101,8 @@ class TableRun:
         progress: Progress,
         room: Room | None = None,
     ) -> None:
-        self.graph, self.plan, self.executor = graph, plan, executor
+        self.graph, self.plan, self.policy, self.executor = graph, plan, policy, executor
         self.effort, self.progress, self.room = effort, progress, room
-        self.target_rows, self.policy, self.cut = policy.target_rows, policy, policy.cut
         self.deleted: dict[int, int] | None = None
         """Deleted rows by fragment as they were planned with; None where no writer can come between."""
         self.stuck: set[str] = set()
@@ -130,7 +127,11 @@ class TableRun:
         if at_once and self.plan.data_bytes < settings.small_table_bytes:
             # Doing all of it is cheaper than going on with a part.
             abandon(self.graph, entry.path, self.progress)
-            self._plain_at_once(entry) if self._plain else self._at_once(entry)
+            if self._plain:
+                self._plain_at_once(entry)
+            else:
+                with self._hold(entry) as hold:
+                    self._at_once(entry, hold)
         else:
             self._remember(entry)
             with rewrite_lease(self.graph, entry.path) as keeper:
@@ -174,18 +175,14 @@ class TableRun:
     def _plain(self) -> bool:
         return not self.graph.format.publishes
 
-    def _at_once(self, entry: TableEntry) -> None:
-        """Both units of a small table in one window. Writes."""
-        with self._hold(entry) as hold:
-            self._prepare_and_land(entry, hold)
-
     def _hold(self, entry: TableEntry) -> AbstractContextManager[Hold]:
         """Hold the version that is read, until the last commit: it also tells that the new files are not litter."""
         held = HeldVersion(table_path=entry.path, version=entry.version)
         reason = f"rewrite of {entry.table_key}"
         return plan_hold(self.graph.storage, held, reason=reason, ttl_seconds=_LONGEST_REWRITE_SECONDS)
 
-    def _prepare_and_land(self, entry: TableEntry, hold: Hold) -> None:
+    def _at_once(self, entry: TableEntry, hold: Hold) -> None:
+        """Both units of a small table in one window. Writes."""
         done, rewrite = Effort(), None
         changes, error = self._index_changes(entry, done, hold)
         try:
@@ -227,7 +224,7 @@ class TableRun:
         pinned = self.graph.open_pinned(entry)
         with drafts_of(self.graph, entry, pinned, changes, mark="") as drafts:
             planned = drafts[-1].dataset if drafts else pinned
-            tasks = plan_tasks(planned, self.target_rows, self.exclude)
+            tasks = plan_tasks(planned, self.policy.target_rows, self.exclude)
         if not tasks:
             return None
         self.progress(f"rewriting {sum(len(t.fragment_ids) for t in tasks)} fragments")
@@ -276,10 +273,10 @@ class TableRun:
     def _land(self, entry: TableEntry, changes: Sequence[Change], unit: str) -> TableEntry:
         """Land changes that no journal names; the table as published afterwards. Writes."""
         result = land(self.graph, entry, changes, unit=unit)
-        self.effort.windows += [result.window] if result.window else []
+        after = self.effort.landed(result)
         if result.landed < len(changes):
             raise CommitConflict(f"another writer committed to {entry.table_key} between two commits; no row is lost")
-        return result.entry
+        return after
 
     def _plain_at_once(self, entry: TableEntry) -> None:
         """Both units of a small plain dataset. Writes."""
@@ -287,7 +284,7 @@ class TableRun:
         with self._hold(entry) as hold:
             entry = self._fold(entry, hold)
         pinned = self.graph.open_pinned(entry)
-        tasks = plan_tasks(pinned, self.target_rows, self.exclude)
+        tasks = plan_tasks(pinned, self.policy.target_rows, self.exclude)
         if tasks:
             self.progress(f"rewriting {sum(len(t.fragment_ids) for t in tasks)} fragments")
             with self._hold(entry):
@@ -307,23 +304,15 @@ class TableRun:
         )
 
     def _plain_unit(self, entry: TableEntry, unit: str, effects: Effects) -> TableEntry:
-        result = run_plain_unit(self.graph, entry, unit=unit, effects=effects)
-        self.effort.windows += [result.window] if result.window else []
-        return result.entry
+        return self.effort.landed(run_plain_unit(self.graph, entry, unit=unit, effects=effects))
 
     def _plain_commit(self, entry: TableEntry, results: Sequence[str]) -> TableEntry:
-        defer = self.graph.settings.defer_index_remap
-
         def effects(dataset: Dataset, guard: Guard) -> None:
             change = RewriteChange(results=tuple(results))
             refuse_missing(self.graph, entry, change)
             # The version was opened by its number, which a table that was made anew has too.
             change.refuse_stale(dataset)
-            # After a rewrite that was deferred Lance would move the entries of indexes twice, and leave these empty.
-            deferred = defer or defers_index_remap(dataset)
-            leave = older_texts(self.graph.storage, entry.path, entry.version) if deferred else ()
-            guard()
-            done = commit_rewrites(dataset, results, defer_index_remap=deferred, failures=self.failures, leave=leave)
+            done = commit_rewrites(self.graph, entry, dataset, results, guard=guard, failures=self.failures)
             self.effort.add(done)
 
         return self._plain_unit(entry, "rewrite", effects)
@@ -377,7 +366,7 @@ class TableRun:
                 except OpsError as error:
                     self.progress(f"rewrite {rewrite_id} cannot be resumed, its files stay: {error}")
                     self.stuck.add(rewrite_id)
-        tasks = plan_tasks(pinned, self.target_rows, self.exclude, self.cut)
+        tasks = plan_tasks(pinned, self.policy.target_rows, self.exclude, self.policy.cut)
         if not tasks:
             return None
         self.graph.run.check()
@@ -406,6 +395,5 @@ class TableRun:
         if self._plain:
             return self._plain_commit(entry, batch.results)
         result = land(self.graph, entry, [RewriteChange(results=batch.results)], unit="rewrite", journalled=True)
-        self.effort.windows += [result.window] if result.window else []
         self.effort.add(metrics_of(batch.results))
-        return result.entry
+        return self.effort.landed(result)

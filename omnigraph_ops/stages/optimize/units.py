@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import contextlib
 import time
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 
 from omnigraph_ops.coordination.fence import INTERNAL_COMPACTION
@@ -26,6 +26,7 @@ from omnigraph_ops.coordination.lease import LeaseKeeper, committer_turn
 from omnigraph_ops.errors import CorruptGraph, GraphFrozen, InvalidInput, OpsError, PublishConflict, StalePlan
 from omnigraph_ops.graph.graph import Graph
 from omnigraph_ops.graph.lance_manifest import CONTENT_PRESERVING, VersionRecord, history
+from omnigraph_ops.graph.stamp import older_texts
 from omnigraph_ops.graph.state import TableEntry
 from omnigraph_ops.lance.evidence import wrong_content
 from omnigraph_ops.lance.gateway import (
@@ -41,6 +42,7 @@ from omnigraph_ops.lance.rewrites import RewriteMetrics
 from omnigraph_ops.lance.tables import (
     IndexFacts,
     commit_results,
+    defers_index_remap,
     execute_task,
     fold_index,
     fragment_facts,
@@ -117,21 +119,26 @@ def noted(failures: list[OpsError]) -> Iterator[None]:
 
 
 def commit_rewrites(
+    graph: Graph,
+    entry: TableEntry,
     dataset: Dataset,
     results: Sequence[str],
     *,
-    defer_index_remap: bool,
+    guard: Guard,
     failures: list[OpsError],
-    leave: Collection[str] = (),
 ) -> RewriteMetrics:
     """Commit finished rewrites; deferred, fold every index afterwards. Writes.
 
     Args:
         failures: what kept an index from being folded is added to these.
-        leave: indexes that stay unfolded: this pylance would add words to them that their readers do not find.
     """
-    metrics = commit_results(dataset, results, defer_index_remap=defer_index_remap)
-    for index in index_facts(dataset) if defer_index_remap else ():
+    # After a rewrite that was deferred Lance would move the entries of indexes twice, and leave these empty.
+    deferred = graph.settings.defer_index_remap or defers_index_remap(dataset)
+    # This pylance would add words to them that their readers do not find.
+    leave = older_texts(graph.storage, entry.path, entry.version) if deferred else ()
+    guard()
+    metrics = commit_results(dataset, results, defer_index_remap=deferred)
+    for index in index_facts(dataset) if deferred else ():
         if index.name not in leave:
             with noted(failures):
                 fold_index(dataset, index.name, index.segments)
@@ -182,6 +189,11 @@ class Effort:
         self.fragments_removed += metrics.fragments_removed
         self.fragments_added += metrics.fragments_added
         self.bytes_written += metrics.bytes_written
+
+    def landed(self, unit: LandedUnit) -> TableEntry:
+        """Note the window of a unit, if it committed; the table as published afterwards."""
+        self.windows += [unit.window] if unit.window else []
+        return unit.entry
 
     def add_indexes(self, other: Effort) -> None:
         """Count the indexes of another effort, once it is committed."""

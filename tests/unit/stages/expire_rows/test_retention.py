@@ -35,8 +35,7 @@ from omnigraph_ops.models.rows import (
 )
 from omnigraph_ops.requests import build
 from omnigraph_ops.stages.expire_rows.plan import over_bounds
-from omnigraph_ops.stages.expire_rows.request import ExpireRowsRequest
-from omnigraph_ops.stages.expire_rows.stage import ExpireRows
+from omnigraph_ops.stages.expire_rows.stage import ExpireRows, ExpireRowsRequest
 from omnigraph_ops.stages.expire_rows.statements import KEYS_PER_QUERY, Deletion, Way, deletion_of
 from omnigraph_ops.views import markdown
 from omnigraph_ops.views.view import plain_text
