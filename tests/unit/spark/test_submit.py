@@ -32,10 +32,8 @@ def ask(check: object = lambda: None) -> Tally:
 
 def test_the_value_of_the_job_comes_back(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     seen = tmp_path / "words"
-    stand_in(
     script = f'printf "%s\\n" "$@" > {seen}; echo \'{{"value": {{"files": 2, "bytes": 9}}}}\' > "$6"'
     stand_in(tmp_path, monkeypatch, script)
-    )
     assert ask() == Tally(files=2, bytes=9)
     words = seen.read_text().splitlines()
     assert words[:2] == ["--master", "local[1]"]
