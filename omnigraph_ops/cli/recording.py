@@ -158,9 +158,10 @@ class Recorder:
         except OpsError as problem:
             if not run.audited:
                 return True  # nothing began, and why is told already
+            where = "is reported above" if error is None else "is in the journal of the run"
             print(
-                f"Error: the last entry of the audit log could not be written: {problem}; what was done is reported "
-                "above, and the next command that writes to the graph adds the entry",
+                f"Error: the last entry of the audit log could not be written: {problem}; what was done {where}, "
+                "and the next command that writes to the graph adds the entry",
                 file=sys.stderr,
             )
             return False

@@ -20,7 +20,7 @@ from dataclasses import dataclass, replace
 from omnigraph_ops.coordination.environment import clock_problem, is_running, process_name, this_machine, this_process
 from omnigraph_ops.coordination.lease import working_holder
 from omnigraph_ops.coordination.state import FENCE_PATH, Records
-from omnigraph_ops.errors import ApprovalMissing, OpsError, RecoveryPending
+from omnigraph_ops.errors import ApprovalMissing, OpsError, RecoveryPending, StorageError
 from omnigraph_ops.graph.graph import Graph, HeldFence
 from omnigraph_ops.graph.layout import MANIFEST_DIR, SCHEMA_APPLY_LOCK, branch_reference
 from omnigraph_ops.graph.sidecars import sidecar_names
@@ -98,13 +98,17 @@ def fenced(
     lifting = threading.Timer(at_most_seconds, _lift, (graph, note, fence, on_lift))
     lifting.daemon = True
     lifting.start()
+    failure: BaseException | None = None
     try:
         _drain(graph, drain_seconds)
         yield graph.under(replace(graph.run_context, fence=fence))
+    except BaseException as error:
+        failure = error
+        raise
     finally:
         lifting.cancel()
         fence.take_down()
-        _release(graph, note)
+        _lower(graph, note, failure)
 
 
 def drop_stale_fence(graph: Graph) -> bool:
@@ -241,6 +245,19 @@ def _lift(graph: Graph, note: FenceNote, fence: HeldFence, on_lift: Callable[[],
 def _compacts_internal_tables(graph: Graph) -> bool:
     lease = working_holder(graph.storage)
     return lease is not None and lease.purpose == INTERNAL_COMPACTION
+
+
+def _lower(graph: Graph, note: FenceNote, failure: BaseException | None) -> None:
+    """End the fence of a block that ended, well or by a failure; a fence that stays is told beside it. Destroys it."""
+    try:
+        _release(graph, note)
+    except OpsError as error:
+        before = f"{failure}; " if isinstance(failure, OpsError) else ""
+        raise StorageError(
+            f"{before}the fence of {graph.uri} could not be lifted: {error}; until it is, the engine refuses to write; "
+            f"`omnigraph-ops unlock {graph.target} --confirm` lifts it, and so does the next `optimize` or `recover` "
+            "once it sees that this run is over"
+        ) from error
 
 
 def _release(graph: Graph, note: FenceNote) -> None:

@@ -368,6 +368,23 @@ def test_a_fence_that_cannot_be_noted_is_not_left_behind(graph: Graph, monkeypat
     assert current_lock(graph) is None
 
 
+@pytest.mark.parametrize("failed", [True, False])
+def test_a_fence_that_cannot_be_lifted_is_told_with_what_failed_before_it(
+    graph: Graph, monkeypatch: pytest.MonkeyPatch, failed: bool
+) -> None:
+    def expired(*_: object) -> None:
+        raise StorageError("cannot delete branch: ExpiredToken")
+
+    with monkeypatch.context() as patched, pytest.raises(StorageError) as raised, fenced(graph):
+        patched.setattr(LanceGateway, "delete_branch", expired)
+        if failed:
+            raise StorageError("cannot move data/1.lance: ExpiredToken")
+    said = f"the fence of {graph.uri} could not be lifted: cannot delete branch: ExpiredToken; until it is, the engine"
+    assert str(raised.value).startswith(f"cannot move data/1.lance: ExpiredToken; {said}" if failed else said)
+    assert f"`omnigraph-ops unlock {graph.uri} --confirm` lifts it" in str(raised.value)
+    assert unlock(graph, force=True) is not None
+
+
 def test_a_fence_that_ends_late_leaves_the_note_of_the_next_one(graph: Graph) -> None:
     with fenced(graph):
         graph.lance.delete_branch(graph.manifest(), SCHEMA_APPLY_LOCK)

@@ -26,6 +26,7 @@ from omnigraph_ops.outcomes.audit_log import AuditEvent
 from omnigraph_ops.outcomes.results import Snapshot, UnitRecord
 from omnigraph_ops.outcomes.runs import RecordedRun, settle, unsettled
 from omnigraph_ops.stages.cleanup import apply
+from omnigraph_ops.stages.cleanup.apply import cleanup_all
 from omnigraph_ops.stages.optimize import run as optimize_run
 from omnigraph_ops.stages.optimize import table_run
 from omnigraph_ops.stages.recovery.recover import recover
@@ -288,6 +289,29 @@ def test_without_the_last_entry_the_report_is_printed_and_the_next_command_adds_
     assert cli("recover", graph.uri).code == 0
     assert audit(graph) == [STARTED, AuditEvent.APPLIED]
     assert [r.outcome for r in history.read_runs(graph)][1:] == [RunOutcome.SUCCEEDED], "its record is as it was"
+
+
+def test_a_run_that_failed_does_not_say_that_it_reported(
+    cli: Cli, demo_graph: DemoGraph, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Credentials that expire in the middle: no report is printed, and the log cannot be written either."""
+    graph, real = demo_graph(**SMALL), audit_log.append
+
+    def expired(storage: Any, event: AuditEvent, **fields: Any) -> Any:
+        if event is not STARTED:
+            raise StorageError("ExpiredToken")
+        return real(storage, event, **fields)
+
+    def half_done(*plan: Any, **more: Any) -> None:
+        cleanup_all(*plan, **more)
+        raise StorageError("cannot list the graph: ExpiredToken")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(audit_log, "append", expired)
+        patch.setattr("omnigraph_ops.stages.cleanup.apply.cleanup_all", half_done)
+        done = cli("cleanup --keep 1 --confirm --json", graph.uri)
+    assert (done.code, done.out) == (1, "")
+    assert "could not be written: ExpiredToken; what was done is in the journal of the run, and the next" in done.err
 
 
 def test_a_journal_that_cannot_be_removed_makes_no_failed_run(

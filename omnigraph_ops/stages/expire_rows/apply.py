@@ -173,17 +173,24 @@ def expire_rows(
             return expire_plain(graph, plan, table, delete)
         return expiring_table(graph, engine, plan, table, progress=progress, merging=work.merging).expire()
 
-    ttl = graph.settings.lease_ttl_seconds
-    with patient_lease(graph.storage, _PLACE, purpose="expire rows", ttl_seconds=ttl, pause=graph.run.pause) as keeper:
-        if engine is not None:
-            sweep_branches(graph, engine, progress)
-        stats: list[TableRowStats] = []
-        with contextlib.suppress(Stopped):
-            for table in plan.tables:
-                graph.run.check()
-                stats.append(_isolated(graph, plan, table, expire, keeper))
-                progress.at("deleting rows", sum(t.rows_removed for t in stats), plan.total_rows, "rows")
-    return RowRetentionReport(uri=graph.uri, branch=plan.branch, digest=plan.digest, tables=tuple(stats))
+    ttl, report = graph.settings.lease_ttl_seconds, None
+    lease = patient_lease(graph.storage, _PLACE, purpose="expire rows", ttl_seconds=ttl, pause=graph.run.pause)
+    try:
+        with lease as keeper:
+            if engine is not None:
+                sweep_branches(graph, engine, progress)
+            stats: list[TableRowStats] = []
+            with contextlib.suppress(Stopped):
+                for table in plan.tables:
+                    graph.run.check()
+                    stats.append(_isolated(graph, plan, table, expire, keeper))
+                    progress.at("deleting rows", sum(t.rows_removed for t in stats), plan.total_rows, "rows")
+            report = RowRetentionReport(uri=graph.uri, branch=plan.branch, digest=plan.digest, tables=tuple(stats))
+    except OpsError as error:
+        if report is None:
+            raise
+        progress(f"warning: {_PLACE.name} could not be released: {error}")
+    return report
 
 
 @dataclass(slots=True)
