@@ -248,6 +248,8 @@ class TypeFacts:
     """Properties of the declared key of a node type."""
     plain_strings: tuple[str, ...] = ()
     """String properties without key, constraint, enum or a use by another property."""
+    required_blobs: tuple[str, ...] = ()
+    """Blobs that no row may lack."""
     from_type: str | None = None
     to_type: str | None = None
 
@@ -276,6 +278,7 @@ def _facts(raw: dict[str, Any]) -> TypeFacts:
         plain_strings=tuple(
             p["name"] for p in raw["properties"] if _is_string(p["prop_type"]) and p["name"] not in bound | used
         ),
+        required_blobs=tuple(p["name"] for p in raw["properties"] if _is_required_blob(p["prop_type"])),
         from_type=_type_name(raw.get("from_type")),
         to_type=_type_name(raw.get("to_type")),
     )
@@ -291,6 +294,10 @@ def _constraint(raw: dict[str, Any]) -> tuple[str, tuple[str, ...]]:
 
 def _is_string(prop_type: dict[str, Any]) -> bool:
     return prop_type["scalar"] == "String" and not prop_type["list"] and prop_type["enum_values"] is None
+
+
+def _is_required_blob(prop_type: dict[str, Any]) -> bool:
+    return prop_type["scalar"] == "Blob" and not prop_type["nullable"]
 
 
 def _type_name(raw: Any) -> str | None:

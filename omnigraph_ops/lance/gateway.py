@@ -24,6 +24,8 @@ from typing import Any
 import lance
 import numpy as np
 import pyarrow as pa
+from google.protobuf.empty_pb2 import Empty
+from google.protobuf.unknown_fields import UnknownFieldSet
 from tenacity import retry, retry_if_exception_type, stop_after_attempt
 
 from omnigraph_ops.errors import OpsError, StorageError, reason_of
@@ -226,10 +228,21 @@ class LanceGateway:
         return True
 
 
+_COLUMN = 1
+"""The number of a column in the message of a manifest."""
+
+
 def _manifest_of(dataset: Dataset) -> bytes:
-    """The manifest of the open version: equal for two open versions only if they are one. Pure."""
-    manifest: bytes = dataset._ds.serialized_manifest()
-    return manifest
+    """The manifest of the open version: equal for two open versions if and only if they are one. Pure.
+
+    Lance writes a map in another order each time, such as the bases of what a branch shares, so the order of the
+    fields of the message counts no more, nor that of the bytes of a column, whose metadata are a map, too.
+    """
+    message = Empty.FromString(dataset._ds.serialized_manifest())
+    unknown: Any = UnknownFieldSet(message)
+    fields = [(field.field_number, field.data) for field in unknown]
+    ordered = [(number, sorted(data) if number == _COLUMN else data) for number, data in fields]
+    return "\n".join(sorted(map(repr, ordered))).encode()
 
 
 def version_print(dataset: Dataset) -> str:

@@ -359,6 +359,22 @@ class TestThroughTheEngine:
         with pytest.raises(InvalidInput, match=r"omnigraph 0\.7\.2 deletes dated nodes beside edges only"):
             plan_row_retention(graph, [JOINED], bounds=RowBounds(max_share=1))
 
+    def test_a_plan_refuses_rows_with_a_required_blob_that_the_engine_would_have_to_mark(
+        self, demo_graph: DemoGraph, stamp: int
+    ) -> None:
+        graph = demo_graph(stamp=stamp, **SMALL)
+        ir = json.loads(graph.storage.read(SCHEMA_IR_FILE))
+        (person,) = (node for node in ir["nodes"] if node["name"] == "Person")
+        joined = next(p for p in person["properties"] if p["name"] == "joined")
+        blob = {"scalar": "Blob", "nullable": False, "list": False, "enum_values": None}
+        person["properties"].append(joined | {"name": "scan", "prop_type": joined["prop_type"] | blob})
+        graph.storage.write(SCHEMA_IR_FILE, json.dumps(ir).encode())
+        if stamp == 6:
+            assert plan_row_retention(graph, [JOINED], bounds=RowBounds(max_share=1)).total_rows > 0
+            return
+        with pytest.raises(InvalidInput, match="updates no type whose Blob 'scan' is required"):
+            plan_row_retention(graph, [JOINED], bounds=RowBounds(max_share=1))
+
     def test_branches(self, demo_graph: DemoGraph, stamp: int) -> None:
         graph = demo_graph(stamp=stamp, lazy_branches=1, **SMALL)
         with pytest.raises(InvalidInput, match="no branch 'nowhere'"):

@@ -120,4 +120,10 @@ def _marked(spec: TableSpec, facts: TypeFacts, by_key: Deletion, release: Engine
             f"{spec.table_key}: omnigraph {release.text} deletes dated nodes beside edges only by a plain String "
             "property to mark them with, and this type has none; an integer property can expire it; nothing was deleted"
         )
+    if facts.required_blobs:
+        raise InvalidInput(
+            f"{spec.table_key}: omnigraph {release.text} deletes dated nodes beside edges only by marking them, and it "
+            f"updates no type whose Blob {facts.required_blobs[0]!r} is required; an integer property can expire "
+            "it; nothing was deleted"
+        )
     return replace(by_key, way=Way.MARK, marker=marker)

@@ -192,6 +192,13 @@ class TestStatements:
             (NODE, replace(KEYED, key=("name", "note")), "happened_at", None, "no @key of one String or integer"),
             (NODE, replace(KEYED, key=("happened_at",)), "happened_at", NEW, "no @key of one String or integer"),
             (NODE, replace(KEYED, plain_strings=()), "happened_at", OLD, "a plain String property to mark them"),
+            (
+                NODE,
+                replace(KEYED, required_blobs=("scan",)),
+                "happened_at",
+                OLD,
+                "no type whose Blob 'scan' is required",
+            ),
             (EDGE, TypeFacts(name="At"), "since", NEW, "only an integer property can expire edges"),
             (EDGE, TypeFacts(name="At"), "to", NEW, "`to` is an endpoint"),
         ],
