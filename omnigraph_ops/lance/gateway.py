@@ -156,7 +156,7 @@ class LanceGateway:
             stored = self.open(uri, version=version)
         except DatasetMissing:
             raise CommitConflict(f"version {version} of {uri} is gone; nothing was committed") from None
-        if _manifest_of(stored) != _manifest_of(dataset):
+        if _ordered(_manifest_of(stored)) != _ordered(_manifest_of(dataset)):
             raise CommitConflict(f"{uri} was replaced, it has another version {version} now; nothing was committed")
 
     def clone(self, dataset: Dataset, uri: str) -> Dataset:
@@ -233,21 +233,26 @@ _COLUMN = 1
 
 
 def _manifest_of(dataset: Dataset) -> bytes:
-    """The manifest of the open version: equal for two open versions if and only if they are one. Pure.
+    """The manifest of the open version: equal for two open versions only if they are one. Pure."""
+    manifest: bytes = dataset._ds.serialized_manifest()
+    return manifest
+
+
+def _ordered(manifest: bytes) -> bytes:
+    """What a manifest says, whatever the order of its maps: equal for two manifests if and only if they are one. Pure.
 
     Lance writes a map in another order each time, such as the bases of what a branch shares, so the order of the
     fields of the message counts no more, nor that of the bytes of a column, whose metadata are a map, too.
     """
-    message = Empty.FromString(dataset._ds.serialized_manifest())
-    unknown: Any = UnknownFieldSet(message)
-    fields = [(field.field_number, field.data) for field in unknown]
+    message: Any = UnknownFieldSet(Empty.FromString(manifest))
+    fields = [(field.field_number, field.data) for field in message]
     ordered = [(number, sorted(data) if number == _COLUMN else data) for number, data in fields]
     return "\n".join(sorted(map(repr, ordered))).encode()
 
 
 def version_print(dataset: Dataset) -> str:
     """A digest of the open version, which no other version has, whatever its number. Pure."""
-    return hashlib.sha256(_manifest_of(dataset)).hexdigest()
+    return hashlib.sha256(_ordered(_manifest_of(dataset))).hexdigest()
 
 
 def auto_cleanup_keys(dataset: Dataset) -> tuple[str, ...]:
@@ -338,7 +343,8 @@ class FragmentRows:
         Args:
             branch: whose version is open.
         """
-        # Not by the number of the version: a branch may be made anew, and a graph may be restored in its place.
+        # Not by the number of the version: a branch may be made anew, and a graph may be restored in its place. That a
+        # version does not always look like itself costs a look at its fragments.
         kept, manifest = self._kept.get(branch), _manifest_of(dataset)
         if kept is not None and kept.manifest == manifest:
             return kept.rows
