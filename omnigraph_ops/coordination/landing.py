@@ -11,6 +11,7 @@ import contextlib
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from functools import lru_cache, partial
 
@@ -26,6 +27,7 @@ from omnigraph_ops.graph.publish import Ready, read_ahead
 from omnigraph_ops.graph.state import TableEntry
 from omnigraph_ops.lance.commits import Change, Draft
 from omnigraph_ops.models.history import UnitWindow
+from omnigraph_ops.progress import Progress
 
 _ATTEMPTS = 5
 _POLL_SECONDS = 0.5
@@ -270,6 +272,22 @@ def _close(seats: Sequence[_Seat], keeper: LeaseKeeper, ready: Ready, started: f
     keeper.leave(serde.dumps(pace))
     for seat in landed:
         seat.closed = UnitWindow(unit=seat.window.unit, seconds=round(seconds, 4))
+
+
+@contextlib.contextmanager
+def released_or_told(
+    lease: AbstractContextManager[LeaseKeeper], name: str, progress: Progress
+) -> Iterator[LeaseKeeper]:
+    """Hold a lease for the block; that it cannot be released is told, and takes back nothing that the block did."""
+    done = False
+    try:
+        with lease as keeper:
+            yield keeper
+            done = True
+    except OpsError as error:
+        if not done:
+            raise
+        progress(f"warning: {name} could not be released: {error}")
 
 
 _ROOM_SECONDS = 0.1

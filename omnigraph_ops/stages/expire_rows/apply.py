@@ -13,6 +13,7 @@ from tenacity import RetryError
 
 from omnigraph_ops.coordination.environment import refuse_wrong_clock
 from omnigraph_ops.coordination.freezes import refuse_any_freeze
+from omnigraph_ops.coordination.landing import released_or_told
 from omnigraph_ops.coordination.lease import LeaseKeeper, LeasePlace, committer_turn, patient_lease
 from omnigraph_ops.coordination.sealed import verify
 from omnigraph_ops.coordination.state import EXPIRE_ROWS_LEASE_PATH, RESULTS_DIR, Records
@@ -173,24 +174,18 @@ def expire_rows(
             return expire_plain(graph, plan, table, delete)
         return expiring_table(graph, engine, plan, table, progress=progress, merging=work.merging).expire()
 
-    ttl, report = graph.settings.lease_ttl_seconds, None
+    ttl = graph.settings.lease_ttl_seconds
     lease = patient_lease(graph.storage, _PLACE, purpose="expire rows", ttl_seconds=ttl, pause=graph.run.pause)
-    try:
-        with lease as keeper:
-            if engine is not None:
-                sweep_branches(graph, engine, progress)
-            stats: list[TableRowStats] = []
-            with contextlib.suppress(Stopped):
-                for table in plan.tables:
-                    graph.run.check()
-                    stats.append(_isolated(graph, plan, table, expire, keeper))
-                    progress.at("deleting rows", sum(t.rows_removed for t in stats), plan.total_rows, "rows")
-            report = RowRetentionReport(uri=graph.uri, branch=plan.branch, digest=plan.digest, tables=tuple(stats))
-    except OpsError as error:
-        if report is None:
-            raise
-        progress(f"warning: {_PLACE.name} could not be released: {error}")
-    return report
+    with released_or_told(lease, _PLACE.name, progress) as keeper:
+        if engine is not None:
+            sweep_branches(graph, engine, progress)
+        stats: list[TableRowStats] = []
+        with contextlib.suppress(Stopped):
+            for table in plan.tables:
+                graph.run.check()
+                stats.append(_isolated(graph, plan, table, expire, keeper))
+                progress.at("deleting rows", sum(t.rows_removed for t in stats), plan.total_rows, "rows")
+    return RowRetentionReport(uri=graph.uri, branch=plan.branch, digest=plan.digest, tables=tuple(stats))
 
 
 @dataclass(slots=True)

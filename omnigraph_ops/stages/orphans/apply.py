@@ -14,8 +14,8 @@ from omnigraph_ops.coordination.environment import refuse_wrong_clock
 from omnigraph_ops.coordination.freezes import sweep_ended
 from omnigraph_ops.coordination.graph_view import look
 from omnigraph_ops.coordination.guards import refuse_lasting
+from omnigraph_ops.coordination.landing import released_or_told
 from omnigraph_ops.coordination.lease import LeaseKeeper, committer_turn
-from omnigraph_ops.errors import OpsError
 from omnigraph_ops.graph.graph import Graph
 from omnigraph_ops.models.cleanup import PlannedFile
 from omnigraph_ops.models.orphans import OrphanFile, OrphanKind, OrphansPlan, OrphansReport, SparedFile
@@ -63,26 +63,19 @@ def apply_orphans(graph: Graph, plan: OrphansPlan, *, progress: Progress = SILEN
     check_age(graph, plan.older_than_secs)
     refuse_wrong_clock(graph.storage, _NOTHING)
     sweep_ended(graph)
-    report: OrphansReport | None = None
-    try:
-        with committer_turn(graph, "orphans") as keeper:
-            run = _Run(
-                graph=graph,
-                plan=plan,
-                keeper=keeper,
-                look=survey(graph, cutoff=plan.cutoff),
-                quarantine_id=begin(graph, plan, keeper) if plan.quarantine and plan.total_files else None,
-                progress=progress,
-            )
-            with contextlib.suppress(Stopped):
-                run.files()
-                run.folders()
-            report = run.report()
-    except OpsError as error:
-        if report is None:
-            raise
-        progress(f"warning: the committer lease could not be released: {error}")
-    return report
+    with released_or_told(committer_turn(graph, "orphans"), "the committer lease", progress) as keeper:
+        run = _Run(
+            graph=graph,
+            plan=plan,
+            keeper=keeper,
+            look=survey(graph, cutoff=plan.cutoff),
+            quarantine_id=begin(graph, plan, keeper) if plan.quarantine and plan.total_files else None,
+            progress=progress,
+        )
+        with contextlib.suppress(Stopped):
+            run.files()
+            run.folders()
+        return run.report()
 
 
 @dataclass(slots=True, kw_only=True)
