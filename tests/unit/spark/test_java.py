@@ -87,6 +87,7 @@ def test_a_place_that_cannot_be_written_is_one_sentence(tmp_path: Path) -> None:
 
 def test_spark_gets_this_python_and_a_local_address(home: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("SPARK_LOCAL_IP", raising=False)
+    monkeypatch.delenv("SPARK_HOME", raising=False)
     assert java.spark_environment() == {
         "JAVA_HOME": home,
         "SPARK_HOME": str(Path(pyspark.__file__).parent),
