@@ -109,8 +109,8 @@ class Graph:
 
     @property
     def uri(self) -> str:
-        """The root as this tool opens it."""
-        return self.context.location.root
+        """The root as this tool opens it, never with a slash at its end: empty for a dataset directly below `/`."""
+        return self.storage.root.rstrip("/")
 
     @property
     def target(self) -> str:
@@ -224,7 +224,7 @@ class Graph:
         return fence is not None and fence.identifier == lock.identifier
 
     def table_uri(self, entry: TableEntry) -> str:
-        return self.context.location.uri(entry.path)
+        return self.storage.uri(entry.path)
 
     def open_head(self, entry: TableEntry) -> Dataset:
         """The Lance HEAD of a table's main chain; `CorruptGraph` for a version that lives elsewhere. Reads."""

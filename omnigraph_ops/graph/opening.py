@@ -29,7 +29,7 @@ def resolve_cluster(cluster: str, graph_id: str | None, access: StoreAccess = AM
         InvalidInput: no ledger, an unknown graph, or several graphs and none selected.
     """
     root = locate(cluster).root
-    graphs = _applied_graphs(Storage(root, access.s3fs(root)), cluster)
+    graphs = _applied_graphs(Storage(root, access), cluster)
     return graph_root(root, _select(cluster, graphs, graph_id))
 
 
@@ -77,10 +77,8 @@ def open_graph(target: str, settings: Settings | None = None, access: StoreAcces
 
     Without a graph manifest it may be plain Lance: one dataset, or a folder of them.
     """
-    location = locate(target)
-    storage = Storage(location.root, access.s3fs(location.root))
-    lance = LanceGateway(access.lance(location.root))
-    context = GraphContext(location=location, storage=storage, lance=lance, access=access)
+    storage = Storage(locate(target).root, access)
+    context = GraphContext(storage=storage, lance=LanceGateway(access.lance(storage.root)))
     stamp = _read_stamp(context)
     if stamp is not None:
         stamp_format, run_context = _FORMATS[stamp](), RunContext(settings=settings or Settings.from_env())
@@ -94,7 +92,7 @@ def open_graph(target: str, settings: Settings | None = None, access: StoreAcces
     _refuse_unfinished(storage)
     plain = open_plain(context, settings or Settings.from_env())
     if plain is None:
-        refuse_respelled(location.root)
+        refuse_respelled(storage.root)
         raise _neither(storage)
     return plain
 
@@ -121,7 +119,7 @@ def _neither(storage: Storage) -> NotAGraph:
 
 def _read_stamp(context: GraphContext) -> int | None:
     """The stamp of the graph manifest, None where there is no such dataset. Reads."""
-    root = context.location.root
+    root = context.storage.root
     if not context.storage.exists(""):
         refuse_respelled(root)
         raise NotAGraph(

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import pyarrow as pa
 
@@ -136,7 +136,7 @@ class PlainGraph(Graph):
 
     @property
     def target(self) -> str:
-        return self.uri if self.only is None else self.context.location.uri(self.only)
+        return self.uri if self.only is None else self.storage.uri(self.only)
 
     @property
     def addressed(self) -> tuple[str, ...]:
@@ -208,8 +208,8 @@ class PlainGraph(Graph):
         def read_here(folder: str) -> dict[str, str]:
             if folder == MAINTENANCE_DIR or not is_dataset(self.storage, folder):
                 return {}
-            others = {self.context.location.uri(path): path for path in table_paths if path != folder}
-            read = reads_files_of(self.lance, self.context.location.uri(folder), others)
+            others = {self.storage.uri(path): path for path in table_paths if path != folder}
+            read = reads_files_of(self.lance, self.storage.uri(folder), others)
             return {others[uri]: reason for uri, reason in read.items()}
 
         found = in_parallel(read_here, folders, workers=self.settings.concurrency)
@@ -247,23 +247,21 @@ def open_plain(context: GraphContext, settings: Settings) -> PlainGraph | None:
     Raises:
         NotAGraph: it is a part of a graph or of a dataset, which may not be maintained on its own.
     """
-    location, storage = context.location, context.storage
-    if f"/{MAINTENANCE_DIR}/" in f"{location.root}/":
-        raise NotAGraph(f"{location.root} is what this tool keeps for itself; give the graph or folder around it")
+    storage = context.storage
+    only: str | None = None
+    if f"/{MAINTENANCE_DIR}/" in f"{storage.root}/":
+        raise NotAGraph(f"{storage.root} is what this tool keeps for itself; give the graph or folder around it")
     if is_dataset(storage, ""):
-        parent, _, name = location.root.rpartition("/")
+        parent, _, only = storage.root.rpartition("/")
         if parent == _NO_BUCKET:
             return None
         _refuse_parts(storage)
-        around = storage.at(parent or "/")
-        location, storage, only = replace(location, root=parent), around, name
+        storage = storage.at(parent or "/")
     else:
         names = [p for p in folders_in(storage, "") if p.endswith(_SUFFIX)]
         if _graph_traces(storage) or not any(is_dataset(storage, p) for p in names):
             return None
-        only = None
-    lance = PlainGateway(context.lance.storage_options)
-    plain = GraphContext(location=location, storage=storage, lance=lance, access=context.access)
+    plain = GraphContext(storage=storage, lance=PlainGateway(context.lance.storage_options))
     catalog, run_context = PlainCatalog.empty(), RunContext(settings=settings)
     return PlainGraph(context=plain, format=PlainFormat(catalog), catalog=catalog, run_context=run_context, only=only)
 

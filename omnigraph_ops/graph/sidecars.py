@@ -61,7 +61,7 @@ def chosen_root(graph: Graph) -> str | None:
 def recorded_root(graph: Graph, entry: TableEntry) -> str | None:
     """The root in the entry's version metadata, None where it cannot be told (S3, odd paths). Pure."""
     path = entry.manifest_path
-    if path is None or not graph.context.location.is_local:
+    if path is None or not graph.storage.is_local:
         return None
     root, found, _ = path.partition(f"/{entry.path}/")
     if not found:
@@ -82,7 +82,7 @@ def _conflicts(graph: Graph, recorded: str) -> bool:
 
 def _is_place_of(graph: Graph, place: GraphLocation, spelled: str) -> bool:
     """Whether a root leads to the graph; a relative one does so from a directory that only its engine knows. Reads."""
-    if not (place.is_local and graph.context.location.is_local):
+    if not (place.is_local and graph.storage.is_local):
         return place.root == graph.uri
     return not os.path.isabs(spelled) or (os.path.exists(spelled) and os.path.samefile(spelled, graph.uri))
 
@@ -389,5 +389,5 @@ def open_audit(graph: Graph) -> Dataset:
         return graph.open_at(RECOVERIES_DIR)
     # Two recoveries may create it at once; the loser opens what the winner made.
     with contextlib.suppress(LanceFailure):
-        return graph.lance.create(graph.context.location.uri(RECOVERIES_DIR), RECOVERIES_SCHEMA.empty_table())
+        return graph.lance.create(graph.storage.uri(RECOVERIES_DIR), RECOVERIES_SCHEMA.empty_table())
     return graph.open_at(RECOVERIES_DIR)

@@ -21,7 +21,6 @@ from omnigraph_ops.graph.layout import MANIFEST_DIR
 from omnigraph_ops.graph.schema import Catalog
 from omnigraph_ops.graph.state import BranchState, GraphCommit, TableEntry, TableUpdate
 from omnigraph_ops.lance.gateway import SYSTEM_PREFIX, Dataset, FragmentRows, LanceGateway
-from omnigraph_ops.storage.location import GraphLocation, StoreAccess
 from omnigraph_ops.storage.store import Storage
 
 CERTIFICATE = "omnigraph_fts_compat.json"
@@ -114,11 +113,8 @@ class Lineage:
 class GraphContext:
     """What a stamp implementation needs to touch its graph."""
 
-    location: GraphLocation
     storage: Storage
     lance: LanceGateway
-    access: StoreAccess
-    """How its store is reached, and other places that it is copied to."""
     manifest_rows: FragmentRows = field(default_factory=FragmentRows)
     """The graph manifest as this process reads it."""
     decoded: dict[str | None, tuple[weakref.ref[pa.Table], BranchState]] = field(default_factory=dict)
@@ -130,7 +126,7 @@ class GraphContext:
 
     def open_at(self, path: str, *, branch: str | None = None, version: int | None = None) -> Dataset:
         """The dataset at a path below the root, at its newest version unless one is given. Reads."""
-        return self.lance.open(self.location.uri(path), branch=branch, version=version)
+        return self.lance.open(self.storage.uri(path), branch=branch, version=version)
 
 
 def certifying_engine(context: GraphContext, table_path: str, version: int) -> str | None:
@@ -237,8 +233,8 @@ class StampFormat:
 
     def manifest_path(self, context: GraphContext, relative: str) -> str:
         """A Lance manifest file as this generation spells it in version metadata; on S3 without the bucket. Pure."""
-        location = context.location
-        return f"{location.root}/{relative}" if location.is_local else location.object_key(relative)
+        storage = context.storage
+        return storage.uri(relative) if storage.is_local else storage.object_key(relative)
 
     def recorded_local_root(self, root: str) -> str:
         """The root of a recorded local manifest path as the engine that wrote it opened it. Pure."""

@@ -127,7 +127,7 @@ class Stamp3(StampFormat):
         return rows.filter(pc.is_in(rows.column("table_key"), pa.array(tables, pa.string())))
 
     def decode(self, context: GraphContext, rows: pa.Table, branch: str | None, manifest_version: int) -> BranchState:
-        root = context.location.root
+        root = context.storage.root
         data = checked_rows(rows, MANIFEST_SCHEMA_3, root)
         locations = {r["table_key"]: r["location"] for r in of_type(data, "table").to_pylist()}
         tombstones = {r["table_key"]: r for r in newest(of_type(data, "table_tombstone"), _KEY)}
@@ -138,7 +138,7 @@ class Stamp3(StampFormat):
             if key not in locations:
                 raise CorruptGraph(f"{root}/__manifest has versions of an unregistered table {key!r}")
             if is_live(row, tombstones.get(key)):
-                entries.append(entry_of(context.location, key, locations[key], row))
+                entries.append(entry_of(context.storage, key, locations[key], row))
         return BranchState(
             branch=branch,
             manifest_version=manifest_version,
@@ -189,7 +189,7 @@ class Stamp3(StampFormat):
                 _append(context, commits, row, COMMITS_SCHEMA)
         else:
             raise PublishConflict(
-                f"the commit graph of {context.location.root} kept moving; version {manifest_version} of the graph is "
+                f"the commit graph of {context.storage.root} kept moving; version {manifest_version} of the graph is "
                 "published without its commit row, which no reader needs; run `omnigraph-ops check`"
             )
         if lineage.actor is None:

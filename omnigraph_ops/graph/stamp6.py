@@ -83,7 +83,7 @@ class Stamp6(StampFormat):
         return rows.filter(pc.or_(pc.is_in(rows.column("stable_table_id"), identities), lineage))
 
     def decode(self, context: GraphContext, rows: pa.Table, branch: str | None, manifest_version: int) -> BranchState:
-        root = context.location.root
+        root = context.storage.root
         data = checked_rows(rows, MANIFEST_SCHEMA_6, root)
         registrations = {_identity(r): r for r in of_type(data, "table").to_pylist()}
         tombstones = {_identity(r): r for r in newest(_identified(data, "table_tombstone"), _IDENTITY)}
@@ -199,10 +199,10 @@ def _entry(context: GraphContext, registration: Row, row: Row, identity: TableId
     kind = str(registration["table_key"]).partition(":")[0]
     if registration["location"] != table_folder(kind, identity):
         raise CorruptGraph(
-            f"{context.location.root}/__manifest places {registration['table_key']!r} at "
+            f"{context.storage.root}/__manifest places {registration['table_key']!r} at "
             f"{registration['location']!r} instead of {table_folder(kind, identity)!r}; nothing was written"
         )
-    return entry_of(context.location, registration["table_key"], registration["location"], row, identity=identity)
+    return entry_of(context.storage, registration["table_key"], registration["location"], row, identity=identity)
 
 
 def _lineage_head(commits: pa.Table) -> str | None:

@@ -17,7 +17,8 @@ import pyarrow.compute as pc
 
 from omnigraph_ops.errors import CorruptGraph
 from omnigraph_ops.graph.schema import TableIdentity
-from omnigraph_ops.storage.location import GraphLocation, checked_table_path
+from omnigraph_ops.storage.location import checked_table_path
+from omnigraph_ops.storage.store import Storage
 
 _PRIMARY_KEY = {"lance-schema:unenforced-primary-key": "true"}
 _HEAD_FIELDS = [
@@ -247,13 +248,13 @@ def check_metadata(row: Row) -> None:
         raise CorruptGraph(f"__manifest row {row['object_id']!r} has undecodable metadata; nothing was written")
 
 
-def entry_of(location: GraphLocation, table_key: str, path: str | None, row: Row, **extra: Any) -> TableEntry:
+def entry_of(storage: Storage, table_key: str, path: str | None, row: Row, **extra: Any) -> TableEntry:
     """A live entry from its registration and its newest version row. Reads links."""
     if not path:
         raise CorruptGraph(f"__manifest registers {table_key} without a location; nothing was written")
     return TableEntry(
         table_key=table_key,
-        path=checked_table_path(location, path),
+        path=checked_table_path(storage.root, path),
         version=int(row["table_version"]),
         branch=row["table_branch"],
         row_count=row["row_count"],

@@ -31,7 +31,7 @@ _PLACE = re.compile(r"/|s3://[^/]")
 def place_of(target: str, access: StoreAccess = AMBIENT) -> Storage:
     """The store below a path or URI; `InvalidInput` for what is neither. Reads the working directory."""
     root = locate(target).root
-    return Storage(root, access.s3fs(root))
+    return Storage(root, access)
 
 
 def backup_of(target: str, access: StoreAccess = AMBIENT) -> tuple[Storage, str]:
@@ -43,7 +43,7 @@ def backup_of(target: str, access: StoreAccess = AMBIENT) -> tuple[Storage, str]
     root = locate(target).root
     parent, _, backup_id = root.rpartition("/")
     if is_ulid(backup_id) and _PLACE.match(parent):
-        return Storage(parent, access.s3fs(parent)), backup_id
+        return Storage(parent, access), backup_id
     raise InvalidInput(
         f"{root} is not a backup: give the folder of one, named by its id; `omnigraph-ops backups {root}` lists "
         "those below a destination"

@@ -10,23 +10,26 @@ from omnigraph_ops.graph.layout import now_us
 from omnigraph_ops.lance.history_table import HistoryTable, literal, moment_literal, points_of, records_of, rows_of
 from omnigraph_ops.models.history import RunRecord, TableTrendPoint
 from omnigraph_ops.outcomes.results import redacted_record
-from omnigraph_ops.storage.location import lance_options
 from omnigraph_ops.storage.store import Storage
 
 _CREDENTIALS = ("aws_access_key_id", "aws_secret_access_key", "aws_session_token")
 
 
 def table_at(source: Graph | Storage) -> HistoryTable:
-    """The table of a graph, reached as the graph is; of a bare store, as the environment says. Reads."""
-    if isinstance(source, Storage):
-        return HistoryTable(f"{source.root}/{HISTORY_PATH}", lance_options(source.root))
-    return HistoryTable(f"{source.storage.root}/{HISTORY_PATH}", source.lance.storage_options)
+    """The table of a graph, reached as its store is. Reads the environment."""
+    storage = _storage_of(source)
+    return HistoryTable(storage.uri(HISTORY_PATH), storage.access.lance(storage.root))
 
 
 def credentials_of(source: Graph | Storage) -> tuple[str, ...]:
     """The values that must never be part of a record. Pure."""
-    options = {} if isinstance(source, Storage) else source.lance.storage_options or {}
+    storage = _storage_of(source)
+    options = storage.access.lance(storage.root) or {}
     return tuple(options[name] for name in _CREDENTIALS if options.get(name))
+
+
+def _storage_of(source: Graph | Storage) -> Storage:
+    return source if isinstance(source, Storage) else source.storage
 
 
 _RUNS = "table_key IS NULL"

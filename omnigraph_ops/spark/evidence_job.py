@@ -22,11 +22,9 @@ from pyspark.sql.types import ByteType, LongType, StructField, StructType
 
 from omnigraph_ops import serde
 from omnigraph_ops.lance.evidence import ColumnFacts, ColumnHashes, RowVersions, column_hashes, row_versions
-from omnigraph_ops.lance.gateway import LanceGateway
-from omnigraph_ops.spark.job import Job, in_tasks
+from omnigraph_ops.spark.job import Job, in_tasks, open_table
 from omnigraph_ops.stages.repair.compare import Compared, Sides, read_side
 from omnigraph_ops.stages.repair.differences import ColumnDiff, Differences, RowDiff, Rows, diff_column, diff_rows
-from omnigraph_ops.storage.location import lance_options
 
 _ROWS_PER_PARTITION = 250_000
 _BATCH_ROWS = 65_536
@@ -48,10 +46,9 @@ class FragmentRead:
 
 def _evidence(spark: SparkSession, arguments: Namespace) -> Compared:
     """Compare the fragments of two versions that differ. Reads."""
-    gateway = LanceGateway(lance_options(arguments.dataset))
     sides = Sides(
-        before=read_side(gateway.open(arguments.dataset, version=arguments.before)),
-        after=read_side(gateway.open(arguments.dataset, version=arguments.after)),
+        before=read_side(open_table(arguments.dataset, arguments.before)),
+        after=read_side(open_table(arguments.dataset, arguments.after)),
     )
     reads = list(_reads(sides, values=arguments.values))
     columns = len(reads[0].columns) if reads else 0
@@ -97,7 +94,7 @@ def _read_all(
 
 def _read(uri: str, read: FragmentRead, counted: Accumulator[int]) -> Iterator[pa.RecordBatch]:
     """One fragment in this worker. Reads."""
-    dataset = LanceGateway(lance_options(uri)).open(uri, version=read.version)
+    dataset = open_table(uri, read.version)
     versions = row_versions(dataset, [read.fragment_id])
     order = np.argsort(versions.ids)
     arrays = [versions.ids[order], versions.created[order], versions.updated[order]]

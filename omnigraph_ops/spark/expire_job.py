@@ -9,11 +9,9 @@ from uuid import uuid4
 
 from pyspark.sql import SparkSession
 
-from omnigraph_ops.lance.gateway import LanceGateway
 from omnigraph_ops.lance.rows import delete_in_fragment, fragment_ids
-from omnigraph_ops.spark.job import Job, in_tasks
+from omnigraph_ops.spark.job import Job, in_tasks, open_table
 from omnigraph_ops.stages.expire_rows.apply import NOTES, DeletesDone, TaskDone, note_path
-from omnigraph_ops.storage.location import lance_options
 from omnigraph_ops.storage.store import Storage
 
 _FRAGMENTS_OF_TASK = 16
@@ -21,7 +19,7 @@ _FRAGMENTS_OF_TASK = 16
 
 
 def _expire(spark: SparkSession, arguments: Namespace) -> DeletesDone:
-    dataset = LanceGateway(lance_options(arguments.dataset)).open(arguments.dataset, version=arguments.version)
+    dataset = open_table(arguments.dataset, arguments.version)
     ids = fragment_ids(dataset)
     groups = [ids[start : start + _FRAGMENTS_OF_TASK] for start in range(0, len(ids), _FRAGMENTS_OF_TASK)]
     work = in_tasks(partial(delete_on_worker, arguments))
@@ -31,7 +29,7 @@ def _expire(spark: SparkSession, arguments: Namespace) -> DeletesDone:
 def delete_on_worker(arguments: Namespace, fragments: Sequence[int]) -> TaskDone:
     """Delete in some fragments, and note what came of each. Writes deletion files and notes, commits nothing."""
     attempt, rows = uuid4().hex, 0
-    dataset = LanceGateway(lance_options(arguments.dataset)).open(arguments.dataset, version=arguments.version)
+    dataset = open_table(arguments.dataset, arguments.version)
     storage = Storage(arguments.graph)
     for fragment_id in fragments:
         delete = delete_in_fragment(dataset, fragment_id, arguments.predicate)

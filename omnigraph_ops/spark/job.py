@@ -17,6 +17,8 @@ from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
 from omnigraph_ops.errors import InvalidInput, StorageError
+from omnigraph_ops.lance.gateway import Dataset, LanceGateway
+from omnigraph_ops.storage.location import AMBIENT
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -42,6 +44,11 @@ class Job:
         """The outcome of the work; raises `OpsError`, for what Spark raises too. The effect of the job."""
         with spark_errors():
             return self.work(spark, arguments)
+
+
+def open_table(uri: str, version: int) -> Dataset:
+    """A version of a table by what the environment of this process says: no credentials come with a task. Reads."""
+    return LanceGateway(AMBIENT.lance(uri)).open(uri, version=version)
 
 
 def in_tasks(work: Callable[P, T]) -> Callable[P, T]:

@@ -22,20 +22,19 @@ from omnigraph_ops.errors import OpsError
 from omnigraph_ops.graph import Graph, open_graph
 from omnigraph_ops.graph.sidecars import sidecar_names
 from omnigraph_ops.lance.commits import segment_ids
-from omnigraph_ops.lance.gateway import Dataset, LanceGateway
+from omnigraph_ops.lance.gateway import Dataset
 from omnigraph_ops.lance.rewrites import TaskLimits
 from omnigraph_ops.lance.tables import column_bytes, index_facts
 from omnigraph_ops.models.optimize import Executor, IndexBuild, IndexFold, OptimizeReport, TablePlan, TableStats
 from omnigraph_ops.parallel import Lot, deal, in_parallel
 from omnigraph_ops.progress import SILENT, About, Lines, Progress
 from omnigraph_ops.requests import from_words
-from omnigraph_ops.spark.job import Job, attempt, in_tasks, spark_errors, tries_of
+from omnigraph_ops.spark.job import Job, attempt, in_tasks, open_table, spark_errors, tries_of
 from omnigraph_ops.stages.optimize.index_work import Fragments, IndexWriter, NewIndex, fold, groups_of, made_anew
 from omnigraph_ops.stages.optimize.run import optimize_table, plan_optimize
 from omnigraph_ops.stages.optimize.stage import OptimizeRequest
 from omnigraph_ops.stages.optimize.units import Effort
 from omnigraph_ops.stages.recovery.recover import recover
-from omnigraph_ops.storage.location import lance_options
 
 _LOTS_PER_CORE = 2
 """The last lots to end are short beside the job, and few enough that their tables are published together."""
@@ -156,11 +155,10 @@ class SparkExecutor:
 def execute_on_worker(uri: str, version: int, limits: TaskLimits, tries: int, order: TaskOrder) -> TaskOutcome:
     """Open the dataset in this worker and run one task. Writes data files and the journal.
 
-    Credentials come from the worker's own environment, never with the task. A task that fails for the last
-    time says so instead of raising: else Spark would give up the other tasks with it.
+    A task that fails for the last time says so instead of raising: else Spark would give up the other tasks with it.
     """
     try:
-        dataset = LanceGateway(lance_options(uri)).open(uri, version=version)
+        dataset = open_table(uri, version)
         return perform(order, dataset, limits)
     except OpsError as error:
         if attempt() + 1 < tries:

@@ -250,7 +250,7 @@ def _local(path: str, info: os.stat_result) -> Stored:
 
 def _pages(storage: Storage, folder: str, *, delimiter: bool) -> Iterator[tuple[list[Stored], list[str]]]:
     """Objects and, with a delimiter, folders, one page of S3's listing after the other. Reads."""
-    base = storage.full("").partition("/")[2]
+    base = storage.object_key("")
     start = len(base) + 1 if base else 0
     for page in storage.pages(folder, delimiter=delimiter):
         yield (
@@ -315,7 +315,7 @@ def _unlink(storage: Storage, path: str) -> None:
 
 
 def _bulk(storage: Storage, paths: Sequence[str]) -> list[OpsFault]:
-    keys = {storage.full(path).partition("/")[2]: path for path in paths}
+    keys = {storage.object_key(path): path for path in paths}
     try:
         with storage.translated("delete from", ""):
             refused = storage.delete_keys(list(keys))

@@ -18,8 +18,8 @@ from urllib.parse import unquote_to_bytes
 from omnigraph_ops.errors import CorruptGraph, InvalidInput, NotAGraph
 
 _TRUTHY = {"1", "true", "TRUE", "True", "yes", "YES", "on", "ON"}
-
-
+_ENDPOINT = ("AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL")
+"""Where S3 is, the variable of that service first; neither for AWS itself."""
 _CREDENTIALS = ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN")
 
 
@@ -34,18 +34,34 @@ class StoreAccess:
     """As in the environment: `AWS_ENDPOINT_URL_S3`, `AWS_SECRET_ACCESS_KEY`. Never printed."""
 
     def lance(self, root: str) -> dict[str, str] | None:
-        """`storage_options` for pylance, None for local paths. Reads."""
-        options = lance_options(root, {**os.environ, **self.variables})
-        return None if options is None else {**options, **self._named(*(name.lower() for name in _CREDENTIALS))}
+        """`storage_options` for pylance, None for local paths. Reads the environment."""
+        if not root.startswith("s3://"):
+            return None
+        options = self._named(*(name.lower() for name in _CREDENTIALS))
+        options["aws_region"] = self._value("AWS_REGION", "AWS_DEFAULT_REGION") or "us-east-1"
+        if url := self._value(*_ENDPOINT):
+            options["aws_endpoint"] = url
+            if url.startswith("http://") or self._value("AWS_ALLOW_HTTP") in _TRUTHY:
+                options["allow_http"] = "true"
+        return options
 
     def s3fs(self, root: str) -> dict[str, Any]:
-        """Keyword arguments for `s3fs.S3FileSystem`, empty for local paths. Reads."""
-        options = s3fs_options(root, {**os.environ, **self.variables})
-        if not options:
+        """Keyword arguments for `s3fs.S3FileSystem`, empty for local paths. Reads the environment."""
+        if not root.startswith("s3://"):
             return {}
-        region = self.variables.get("AWS_REGION")
-        regional = {"client_kwargs": {"region_name": region}} if region else {}
-        return {**options, **regional, **self._named("key", "secret", "token")}
+        options: dict[str, Any] = {"use_listings_cache": False, **self._named("key", "secret", "token")}
+        if url := self._value(*_ENDPOINT):
+            options["endpoint_url"] = url
+        if self._value("AWS_S3_FORCE_PATH_STYLE") in _TRUTHY:
+            options["config_kwargs"] = {"s3": {"addressing_style": "path"}}
+        if region := self.variables.get("AWS_REGION"):
+            options["client_kwargs"] = {"region_name": region}
+        return options
+
+    def _value(self, *names: str) -> str:
+        """What the first of these variables that is not empty says; empty when all are. Reads the environment."""
+        env = {**os.environ, **self.variables}
+        return next((env[name] for name in names if env.get(name)), "")
 
     def _named(self, *names: str) -> dict[str, str]:
         """The credentials that are named here, under the names of a client. Pure."""
@@ -55,41 +71,6 @@ class StoreAccess:
 
 AMBIENT = StoreAccess()
 """The environment of this process, and nothing else."""
-
-
-def endpoint(env: Mapping[str, str]) -> str | None:
-    """The S3 endpoint, the service-specific variable first, None for AWS itself. Pure."""
-    return env.get("AWS_ENDPOINT_URL_S3") or env.get("AWS_ENDPOINT_URL") or None
-
-
-def lance_options(root: str, environment: Mapping[str, str] | None = None) -> dict[str, str] | None:
-    """`storage_options` for pylance, None for local paths. Credentials stay in the environment. Reads."""
-    if not root.startswith("s3://"):
-        return None
-    env = os.environ if environment is None else environment
-    options: dict[str, str] = {}
-    url = endpoint(env)
-    if url is not None:
-        options["aws_endpoint"] = url
-        if url.startswith("http://") or env.get("AWS_ALLOW_HTTP", "") in _TRUTHY:
-            options["allow_http"] = "true"
-    region = env.get("AWS_REGION") or env.get("AWS_DEFAULT_REGION")
-    options["aws_region"] = region or "us-east-1"
-    return options
-
-
-def s3fs_options(root: str, environment: Mapping[str, str] | None = None) -> dict[str, Any]:
-    """Keyword arguments for `s3fs.S3FileSystem`, empty for local paths. Reads."""
-    if not root.startswith("s3://"):
-        return {}
-    env = os.environ if environment is None else environment
-    options: dict[str, Any] = {"use_listings_cache": False}
-    url = endpoint(env)
-    if url is not None:
-        options["endpoint_url"] = url
-    if env.get("AWS_S3_FORCE_PATH_STYLE", "") in _TRUTHY:
-        options["config_kwargs"] = {"s3": {"addressing_style": "path"}}
-    return options
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -102,19 +83,6 @@ class GraphLocation:
     @property
     def is_local(self) -> bool:
         return not self.root.startswith("s3://")
-
-    def object_key(self, path: str) -> str:
-        """The object key of a graph-relative path on S3: without the bucket. Pure."""
-        _, _, prefix = self.root.removeprefix("s3://").partition("/")
-        return f"{prefix}/{path}" if prefix else path
-
-    def uri(self, path: str) -> str:
-        """The dataset URI of a graph-relative path: always the plain spelling. Pure.
-
-        Lance compares URIs as strings when it decides which files a branch protects, so no
-        `file://` form and no relative path may ever reach it.
-        """
-        return f"{self.root}/{path}"
 
 
 def below_graph(key: str, table_path: str) -> str:
@@ -309,7 +277,7 @@ def is_table_path(path: str) -> bool:
     return _TABLE_PATH.fullmatch(path) is not None
 
 
-def checked_table_path(location: GraphLocation, path: str) -> str:
+def checked_table_path(root: str, path: str) -> str:
     """A table path from the graph manifest, refused when it leaves the graph. Reads links.
 
     The graph manifest is foreign input: an absolute, climbing or linked path would let it point
@@ -317,9 +285,9 @@ def checked_table_path(location: GraphLocation, path: str) -> str:
     """
     parts = path.split("/")
     if len(parts) != 2 or parts[0] not in {"nodes", "edges"} or parts[1] in {"", ".", ".."} or "\\" in path:
-        raise NotAGraph(f"the graph manifest of {location.root} places a table at {path!r}, outside the graph")
-    if location.is_local:
-        for place in (os.path.join(location.root, parts[0]), os.path.join(location.root, path)):
+        raise NotAGraph(f"the graph manifest of {root} places a table at {path!r}, outside the graph")
+    if not root.startswith("s3://"):
+        for place in (os.path.join(root, parts[0]), os.path.join(root, path)):
             if os.path.islink(place):
                 raise NotAGraph(f"{place} is a link that leads out of the graph; it is not touched")
     return path

@@ -23,7 +23,7 @@ from tenacity import retry, retry_if_exception, stop_after_attempt, wait_random_
 
 from omnigraph_ops.errors import NotInstalled, StorageError, reason_of
 from omnigraph_ops.storage.half_written import temporary_beside
-from omnigraph_ops.storage.location import s3fs_options
+from omnigraph_ops.storage.location import AMBIENT, StoreAccess
 
 HIDDEN_PREFIX = ".tmp_"
 """Begins the names of files beside which Lance itself leaves half-written ones of its own: it ignores them."""
@@ -75,20 +75,21 @@ def _is_create_conflict(error: BaseException) -> bool:
 class Storage:
     """Small-object access below one root, by default as the environment says. Relative paths in, no leading slash."""
 
-    def __init__(self, root: str, options: Mapping[str, Any] | None = None) -> None:
+    def __init__(self, root: str, access: StoreAccess = AMBIENT) -> None:
         self.root = root
-        self._options = dict(s3fs_options(root) if options is None else options)
+        self.access = access
+        """How this store is reached, and other places that it is copied to."""
         self.is_local = not root.startswith("s3://")
         protocol = "file" if self.is_local else "s3"
         try:
-            self._fs = fsspec.filesystem(protocol, **self._options)
+            self._fs = fsspec.filesystem(protocol, **access.s3fs(root))
         except ImportError:
             raise NotInstalled.of(root, "s3fs", "s3") from None
         self._base = root if self.is_local else root.removeprefix("s3://")
 
     def at(self, root: str) -> Storage:
         """The same store below another root. Pure."""
-        return Storage(root, self._options)
+        return Storage(root, self.access)
 
     @property
     def filesystem(self) -> Any:
@@ -101,9 +102,17 @@ class Storage:
             raise StorageError(f"{path} of {self.root} cannot be addressed: s3fs ends a key at {_VERSION_ID!r}")
         return posixpath.join(self._base, path) if path else self._base
 
+    def object_key(self, path: str) -> str:
+        """The key of a path in an object store: without the bucket. Pure."""
+        return self.full(path).partition("/")[2]
+
     def uri(self, path: str) -> str:
-        """The whole address of a path, as messages name it. Pure."""
-        return f"{self.root}/{path}" if path else self.root
+        """The whole address of a path, always in the plain spelling. Pure.
+
+        Lance compares addresses as texts when it decides which files a branch protects, so no `file://` form and no
+        relative path may ever reach it.
+        """
+        return posixpath.join(self.root, path) if path else self.root
 
     def translated(self, action: str, path: str) -> contextlib.AbstractContextManager[None]:
         """Turn whatever the store raises about a path into `StorageError`, as `translated` does. Pure."""

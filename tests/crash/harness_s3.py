@@ -70,7 +70,7 @@ def build_s3_stage(folder: Path, scenario: Scenario, stamp: int) -> Stage:
 def _branch(graph: Graph) -> None:
     """A branch of the graph without writes of its own, made here because it records where. Writes."""
     for path in [MANIFEST_DIR] + ([COMMITS_DIR] if graph.stamp == 3 else []):
-        graph.lance.open(graph.context.location.uri(path)).create_branch(BRANCH)
+        graph.lance.open(graph.storage.uri(path)).create_branch(BRANCH)
 
 
 class Bucket:

@@ -67,7 +67,7 @@ def set_auto_cleanup(graph: Graph, table: str = TABLE) -> None:
     write(graph, table, lambda head: head.update_config(_AUTO_CLEANUP))
     internal = [MANIFEST_DIR] + ([COMMITS_DIR] if graph.stamp == 3 else [])
     for path in internal:
-        graph.lance.open(graph.context.location.uri(path)).update_config(_AUTO_CLEANUP)
+        graph.lance.open(graph.storage.uri(path)).update_config(_AUTO_CLEANUP)
 
 
 def _optimize_vectors(graph: Graph) -> object:

@@ -51,7 +51,7 @@ def states(graph: Graph) -> dict[int, object]:
     for commit in graph.format.commits(graph.context, None):
         if commit.manifest_version not in kept(graph):
             continue
-        manifest = graph.lance.open(graph.context.location.uri(MANIFEST_DIR), version=commit.manifest_version)
+        manifest = graph.lance.open(graph.storage.uri(MANIFEST_DIR), version=commit.manifest_version)
         entries = graph.decode(manifest, None).entries
         if all(e.version in kept(graph, e.path) for e in entries):
             found[commit.manifest_version] = entries
@@ -110,7 +110,7 @@ def test_the_base_of_the_next_merge_stays_whatever_its_tables_lost(demo_graph: D
     base = graph.format.commits(graph.context, None)[-1]
     graph.manifest().create_branch("topic")
     if stamp == 3:
-        graph.lance.open(graph.context.location.uri(COMMITS_DIR)).create_branch("topic")
+        graph.lance.open(graph.storage.uri(COMMITS_DIR)).create_branch("topic")
     for _ in range(3):
         write(graph, "node:Person", copies("later"))
     reasons = {p.version: p.reasons for p in row(plan_cleanup(graph, KEEP_1)).protected}

@@ -56,7 +56,7 @@ def based(graph: Graph) -> GraphCommit:
     base = graph.format.commits(graph.context, None)[-1]
     graph.manifest().create_branch("topic")
     if graph.stamp == 3:
-        graph.lance.open(graph.context.location.uri(COMMITS_DIR)).create_branch("topic")
+        graph.lance.open(graph.storage.uri(COMMITS_DIR)).create_branch("topic")
     for name in ("one", "two"):
         write(graph, PERSON, copies(name))
     return base

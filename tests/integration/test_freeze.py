@@ -86,7 +86,7 @@ def expire(graph: Graph, freeze: Freeze) -> None:
 def collect_like_an_engine(graph: Graph) -> None:
     """Lance's own cleanup of every main chain to one version, which knows of no hold of ours. Destroys."""
     for path in {e.path for e in graph.state().entries}:
-        dataset = lance.dataset(graph.context.location.uri(path))
+        dataset = lance.dataset(graph.storage.uri(path))
         dataset.cleanup_old_versions(retain_versions=1, error_if_tagged_old_versions=False)
 
 
@@ -166,7 +166,7 @@ def test_nobodys_cleanup_takes_a_frozen_version(demo_graph: DemoGraph, stamp: in
     assert verify_cut(graph, freeze) == ()
     pinned = {(p.path, p.branch, p.version) for p in freeze.cut.pins}
     for path, branch, version in pinned:
-        graph.lance.open(graph.context.location.uri(path), branch=branch, version=version).to_table()
+        graph.lance.open(graph.storage.uri(path), branch=branch, version=version).to_table()
     assert {b: rows[b] for b in rows if b is not None} == {b: rows_everywhere(graph)[b] for b in rows if b is not None}
     # The same without the tags: the versions go.
     frozen = entry_of(graph, PERSON)

@@ -219,7 +219,7 @@ def test_a_branch_of_a_plain_dataset_that_cannot_be_opened_hides_no_other(tmp_pa
 
 def test_the_commits_of_a_graph_that_has_them_in_datasets_of_their_own(demo_graph: DemoGraph) -> None:
     graph = demo_graph(stamp=3, **SMALL, written_branches=1)
-    oldest = graph.lance.open(graph.context.location.uri(COMMITS_DIR)).get_fragments()[0].data_files()[0].path
+    oldest = graph.lance.open(graph.storage.uri(COMMITS_DIR)).get_fragments()[0].data_files()[0].path
     Path(graph.uri, COMMITS_DIR, "data", oldest).unlink()
     found = {gap.branches: (gap.table_key, gap.is_rebuildable) for gap in gaps_of(graph)}
     assert found == {("main",): ("_graph_commits", False), (graph.branches()[0],): ("_graph_commits", False)}

@@ -87,4 +87,4 @@ def test_recover_does_without_lineage(demo_graph: DemoGraph, missing: tuple[str,
 def _commit_ids(graph: Graph) -> list[str]:
     if not Path(graph.uri, COMMITS_DIR).exists():
         return []
-    return graph.lance.open(graph.context.location.uri(COMMITS_DIR)).to_table()["graph_commit_id"].to_pylist()
+    return graph.lance.open(graph.storage.uri(COMMITS_DIR)).to_table()["graph_commit_id"].to_pylist()

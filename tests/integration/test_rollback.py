@@ -201,7 +201,7 @@ def test_rows_that_were_added_or_changed_are_for_a_person(graph: Graph, change: 
 @pytest.mark.parametrize("pending", [False, True])
 def test_a_forked_lineage_is_one_line_after_recover(graph: Graph, pending: bool) -> None:
     """What an engine does that read the head of the lineage before we appended to it; a killed one may lie beside."""
-    commits = graph.lance.open(graph.context.location.uri(COMMITS_DIR))
+    commits = graph.lance.open(graph.storage.uri(COMMITS_DIR))
     stale = max(commits.to_table().to_pylist(), key=lambda row: (row["manifest_version"], row["created_at"]))
     ours = publish(graph, (), actor=None)
     late = stale | {"graph_commit_id": new_ulid(), "parent_commit_id": stale["graph_commit_id"], "created_at": NOW}

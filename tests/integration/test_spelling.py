@@ -17,7 +17,7 @@ from omnigraph_ops.graph import open_graph
 from omnigraph_ops.graph.opening import resolve_cluster
 from omnigraph_ops.graph.sidecars import chosen_root, engine_root, recorded_root
 from omnigraph_ops.stages.optimize.run import optimize_table
-from omnigraph_ops.storage.location import GraphLocation
+from omnigraph_ops.storage.store import Storage
 
 KEY = "node:Person"
 
@@ -131,9 +131,8 @@ def test_a_cluster_without_a_usable_ledger(tmp_path: Path) -> None:
     [("s3://b/g.omni/", "s3://b/g.omni"), ("s3://b/other", None), ("/data/g.omni", None), ("g", None)],
 )
 def test_on_s3_the_setting_must_be_the_graph(chosen: str, root: str | None) -> None:
-    location = GraphLocation(root="s3://b/g.omni")
-    context = SimpleNamespace(location=location)
-    graph: Any = SimpleNamespace(settings=Settings(engine_root=chosen), uri=location.root, context=context)
+    storage = Storage("s3://b/g.omni")
+    graph: Any = SimpleNamespace(settings=Settings(engine_root=chosen), uri=storage.root, storage=storage)
     if root is not None:
         assert chosen_root(graph) == root
         return

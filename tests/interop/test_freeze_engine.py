@@ -67,7 +67,7 @@ def gone(graph: Graph, freeze: Freeze) -> set[tuple[str, int]]:
     found = set()
     for pin in freeze.cut.pins:
         try:
-            graph.lance.open(graph.context.location.uri(pin.path), branch=pin.branch, version=pin.version).to_table()
+            graph.lance.open(graph.storage.uri(pin.path), branch=pin.branch, version=pin.version).to_table()
         except Exception:
             found.add((pin.path, pin.version))
     return found

@@ -138,10 +138,10 @@ def test_the_extra_s3_maintains_a_graph_in_a_bucket(installed: Install, tmp_path
 PLAIN_TABLE = """
 import sys
 import lance, pyarrow
-from omnigraph_ops.storage.location import lance_options
+from omnigraph_ops.storage.location import AMBIENT
 for _ in range(3):
     table = pyarrow.table({"id": [1, 2, 3]})
-    lance.write_dataset(table, sys.argv[1], mode="append", storage_options=lance_options(sys.argv[1]))
+    lance.write_dataset(table, sys.argv[1], mode="append", storage_options=AMBIENT.lance(sys.argv[1]))
 """
 
 

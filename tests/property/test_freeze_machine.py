@@ -207,7 +207,7 @@ def _rows(graph: Graph, freeze: Freeze) -> dict[tuple[str, str | None, int], str
     """What a reader of each pinned table version sees."""
     return {
         (p.path, p.branch, p.version): digest_of(
-            scan(graph.lance.open(graph.context.location.uri(p.path), branch=p.branch, version=p.version))
+            scan(graph.lance.open(graph.storage.uri(p.path), branch=p.branch, version=p.version))
         )
         for p in freeze.cut.pins
         if p.role == "table"

@@ -25,7 +25,7 @@ from omnigraph_ops.stages.backup.take import backup_graph
 from omnigraph_ops.stages.backup.verify import verify_backup
 from omnigraph_ops.storage import copying
 from omnigraph_ops.storage.copying import Expected, copy_file
-from omnigraph_ops.storage.location import StoreAccess, s3fs_options
+from omnigraph_ops.storage.location import StoreAccess
 from omnigraph_ops.storage.store import Storage
 from tests.support.backups import restored
 from tests.support.rows import rows_everywhere
@@ -127,7 +127,7 @@ def test_a_large_upload_that_fails_leaves_no_object(
             """Never."""
 
     (tmp_path / "large").write_bytes(b"x" * (12 * 1024 * 1024))
-    disk, store = Storage(str(tmp_path)), Storage(bucket, s3fs_options(bucket))
+    disk, store = Storage(str(tmp_path)), Storage(bucket)
     monkeypatch.setattr(copying, "_PART", 5 * 1024 * 1024)
     with pytest.raises(CorruptGraph, match="instead of"):
         copy_file((disk, "large"), (store, "large"), Expected(size=13 * 1024 * 1024), pacing=Small())

@@ -16,7 +16,7 @@ from omnigraph_ops.models.rows import RowBounds, RowPolicy
 from omnigraph_ops.spark.expire_job import delete_on_worker
 from omnigraph_ops.stages.expire_rows.apply import DeletesDone, SubmittedDelete, delete_here, expire_rows
 from omnigraph_ops.stages.expire_rows.plan import plan_row_retention
-from omnigraph_ops.storage.location import lance_options
+from omnigraph_ops.storage.location import AMBIENT
 from tests.support.events import ITEMS, items
 from tests.support.fault_proxy import losing_one_reply
 from tests.support.s3 import upload_graph
@@ -50,6 +50,6 @@ def test_a_commit_without_a_reply_keeps_its_files(
         (stats,) = expire_rows(graph, plan, engine=None, delete=delete).tables
     monkeypatch.setenv("AWS_ENDPOINT_URL", s3)
     assert len(proxy.lost) == 1
-    dataset = lance.dataset(f"{uri}/items.lance", storage_options=lance_options(uri))
+    dataset = lance.dataset(f"{uri}/items.lance", storage_options=AMBIENT.lance(uri))
     assert sorted(dataset.to_table().column("id").to_pylist()) == [0, 1, 2, 5, 8]
     assert (stats.rows_removed, stats.rows_left) == (4, 0)

@@ -23,7 +23,6 @@ from omnigraph_ops.stages.orphans.apply import apply_orphans
 from omnigraph_ops.stages.orphans.plan import plan_orphans
 from omnigraph_ops.stages.orphans.quarantine import purge, restore
 from omnigraph_ops.storage.inventory import below_folder, look_again, move_files, remove_files
-from omnigraph_ops.storage.location import AMBIENT
 from omnigraph_ops.storage.store import Storage
 from tests.support.orphans import PERSON
 from tests.support.rows import rows_everywhere
@@ -34,7 +33,7 @@ ODD = ("a*", "a[1]", "a?", "[!x]*", "**", "a#b", "a%20b")
 
 
 def store(root: str) -> Storage:
-    return Storage(root, AMBIENT.s3fs(root))
+    return Storage(root)
 
 
 def keys(storage: Storage) -> set[str]:

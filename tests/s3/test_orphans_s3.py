@@ -20,7 +20,6 @@ from omnigraph_ops.stages.orphans.apply import apply_orphans
 from omnigraph_ops.stages.orphans.plan import plan_orphans
 from omnigraph_ops.stages.orphans.quarantine import list_quarantines, purge, restore
 from omnigraph_ops.storage.inventory import Stored, below_folder, look_again, remove_files, take_unchanged, walk
-from omnigraph_ops.storage.location import s3fs_options
 from omnigraph_ops.storage.store import FileInfo, Storage
 from tests.support.orphans import KNOWS, PERSON, drop, every_version, name_mark, planned
 from tests.support.rows import rows_everywhere
@@ -163,7 +162,7 @@ def test_an_object_is_taken_only_as_it_was_seen(
     bucket: str, monkeypatch: pytest.MonkeyPatch, place: Callable[[str], str] | None
 ) -> None:
     """Somebody writes `new` between the look and the request that deletes it."""
-    storage, stat = Storage(bucket, s3fs_options(bucket)), Storage.stat
+    storage, stat = Storage(bucket), Storage.stat
     for name in ("old", "new", "gone"):
         storage.write(f"t/{name}", b"1")
     files = [file for file in look_again(storage, ["t/old", "t/new", "t/gone"]) if isinstance(file, Stored)]

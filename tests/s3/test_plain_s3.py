@@ -19,7 +19,7 @@ from omnigraph_ops.stages.cleanup.plan import plan_cleanup
 from omnigraph_ops.stages.optimize.run import optimize_all
 from omnigraph_ops.stages.orphans.plan import plan_orphans
 from omnigraph_ops.stages.recovery.check import check
-from omnigraph_ops.storage.location import lance_options
+from omnigraph_ops.storage.location import AMBIENT
 from tests.support import plain
 from tests.support.rows import digest_of
 from tests.support.s3 import s3_client, upload_graph
@@ -28,7 +28,7 @@ pytestmark = pytest.mark.s3
 
 
 def content(uri: str) -> str:
-    return digest_of(lance.dataset(uri, storage_options=lance_options(uri)).to_table(scan_in_order=True))
+    return digest_of(lance.dataset(uri, storage_options=AMBIENT.lance(uri)).to_table(scan_in_order=True))
 
 
 def test_a_database_in_a_bucket(s3: str, tmp_path: Path) -> None:
@@ -60,7 +60,7 @@ def test_a_text_search_keeps_its_hits_in_a_bucket(s3: str, tmp_path: Path) -> No
     uri = upload_graph(tmp_path / "db")
 
     def found() -> int:
-        there = lance.dataset(f"{uri}/my docs.lance", storage_options=lance_options(uri))
+        there = lance.dataset(f"{uri}/my docs.lance", storage_options=AMBIENT.lance(uri))
         search = there.scanner(full_text_query="common", limit=20, columns=["id", "_score"])
         return int(search.to_table().num_rows)
 

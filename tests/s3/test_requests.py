@@ -8,7 +8,6 @@ from typing import Any
 import pytest
 
 from omnigraph_ops.coordination.holds import FreezeTerms, HeldVersion, HoldKind, freezes, place_hold
-from omnigraph_ops.storage.location import s3fs_options
 from omnigraph_ops.storage.store import Storage
 
 Counted = Callable[[Callable[[], object]], int]
@@ -16,7 +15,7 @@ Counted = Callable[[Callable[[], object]], int]
 
 @pytest.fixture
 def storage(bucket: str) -> Storage:
-    storage = Storage(f"{bucket}/g", s3fs_options(bucket))
+    storage = Storage(f"{bucket}/g")
     storage.write("folder/file", b"content")
     return storage
 

@@ -27,7 +27,6 @@ from omnigraph_ops.stages.optimize.run import optimize_all, optimize_table, plan
 from omnigraph_ops.stages.recovery.check import check
 from omnigraph_ops.stages.recovery.recover import recover
 from omnigraph_ops.stages.repair.run import apply_repair, preview_repair
-from omnigraph_ops.storage.location import s3fs_options
 from omnigraph_ops.storage.store import Storage
 from tests.support.index_files import repeat_entries
 from tests.support.leases import is_free, is_lease, most_holders
@@ -132,12 +131,12 @@ def test_two_runs_share_a_graph_on_s3(s3_graph: Make) -> None:
 @pytest.mark.night
 def test_six_waiters_for_a_dead_holder_never_become_two_on_s3(s3_graph: Make) -> None:
     uri = s3_graph(DemoSpec(node_types=1, loads=1, rows=5))
-    assert most_holders(lambda: Storage(uri, s3fs_options(uri)), waiters=6, rounds=12) == [1] * 12
+    assert most_holders(lambda: Storage(uri), waiters=6, rounds=12) == [1] * 12
 
 
 def test_good_store_passes_the_check(s3_graph: Make) -> None:
     uri = s3_graph(DemoSpec(node_types=1, loads=1, rows=5))
-    storage = Storage(uri, s3fs_options(uri))
+    storage = Storage(uri)
     refuse_unsafe_store(storage)
     assert storage.list(MAINTENANCE_DIR) == ()
 

@@ -22,9 +22,9 @@ _ONE_ROW = pa.table({"n": [1]})
 
 def assert_one_place(place: GraphLocation) -> None:
     """What Lance writes the store reads under the same names, and the other way round. Writes, and removes it."""
-    storage = Storage(place.root, AMBIENT.s3fs(place.root))
+    storage = Storage(place.root)
     options = AMBIENT.lance(place.root)
-    lance.write_dataset(_ONE_ROW, place.uri("written.lance"), storage_options=options)
+    lance.write_dataset(_ONE_ROW, storage.uri("written.lance"), storage_options=options)
     for folder, suffix in (("_versions", ".manifest"), ("data", ".lance")):
         (name,) = (n for n in storage.list(f"written.lance/{folder}") if n.endswith(suffix))
         path = f"written.lance/{folder}/{name}"
@@ -32,7 +32,7 @@ def assert_one_place(place: GraphLocation) -> None:
         data = storage.read(path)
         assert storage.stat(path).size == len(data)
         storage.write(f"copied.lance/{folder}/{name}", data)
-    assert lance.dataset(place.uri("copied.lance"), storage_options=options).count_rows() == 1
+    assert lance.dataset(storage.uri("copied.lance"), storage_options=options).count_rows() == 1
     for name in ("written.lance", "copied.lance"):
         storage.delete_tree(name)
         assert not storage.exists(name)

@@ -84,7 +84,7 @@ def every_version(graph: Graph) -> dict[tuple[str, str | None, int], int]:
     """Rows of every version of every chain of every dataset, each scanned. Reads."""
     found = {}
     for path in sorted({e.path for b in (None, *graph.branches()) for e in graph.state(b).entries} | {"__manifest"}):
-        main = graph.lance.open(graph.context.location.uri(path))
+        main = graph.lance.open(graph.storage.uri(path))
         for branch in (None, *(b.name for b in graph.lance.branches(main))):
             for version in graph.lance.open(main.uri, branch=branch).versions():
                 number = version["version"]

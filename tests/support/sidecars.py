@@ -50,7 +50,7 @@ def arm(
 def make_branch(graph: Graph, name: str) -> None:
     """Branch main as the engine does, in every internal dataset that has the branches of the graph. Writes."""
     for path in (MANIFEST_DIR, *(path for path in graph.format.lineage_datasets if path == COMMITS_DIR)):
-        dataset = graph.lance.open(graph.context.location.uri(path))
+        dataset = graph.lance.open(graph.storage.uri(path))
         dataset.create_branch(name, dataset.version)
 
 
@@ -177,7 +177,7 @@ def publish_head(graph: Graph, table_key: str = TABLE) -> None:
 def audit_rows(graph: Graph) -> list[Document]:
     """The recovery audit. Reads."""
     try:
-        dataset = graph.lance.open(graph.context.location.uri(RECOVERIES_DIR))
+        dataset = graph.lance.open(graph.storage.uri(RECOVERIES_DIR))
     except DatasetMissing:
         return []
     rows: list[Document] = dataset.to_table().to_pylist()
@@ -189,7 +189,7 @@ def commit_rows(graph: Graph) -> list[Document]:
     commits = commits_in(graph, None, manifest_rows(graph))
     if graph.stamp == 6:
         return commits
-    actors = graph.lance.open(graph.context.location.uri(ACTORS_DIR)).to_table().to_pylist()
+    actors = graph.lance.open(graph.storage.uri(ACTORS_DIR)).to_table().to_pylist()
     by_id = {r["graph_commit_id"]: r["actor_id"] for r in actors}
     return [{**r, "actor_id": by_id.get(r["graph_commit_id"])} for r in commits]
 
@@ -205,7 +205,7 @@ def commits_in(graph: Graph, branch: str | None, manifest: list[Document]) -> li
     if graph.stamp == 6:
         found = [_commit_6(row) for row in manifest if row["object_type"] == "graph_commit"]
     else:
-        found = graph.lance.open(graph.context.location.uri(COMMITS_DIR), branch=branch).to_table().to_pylist()
+        found = graph.lance.open(graph.storage.uri(COMMITS_DIR), branch=branch).to_table().to_pylist()
     return sorted(found, key=lambda r: (r["manifest_version"], r["created_at"]))
 
 

@@ -82,7 +82,7 @@ class Backup(RunStage[BackupRequest, BackupReport]):
         """What lies in the place of the backup. Reads."""
         from omnigraph_ops.outcomes.backups import backup_of, left_of
 
-        return left_of(*backup_of(unit.backup, graph.context.access))
+        return left_of(*backup_of(unit.backup, graph.storage.access))
 
     def view(self, value: BackupReport) -> View:
         """What was copied, and where the backup is. Pure."""
@@ -111,7 +111,7 @@ def _with_newest(graph: Graph, request: BackupRequest) -> BackupRequest:
 
     if not request.incremental:
         return request
-    newest = newest_finished(request.destination, graph.target, graph.context.access)
+    newest = newest_finished(request.destination, graph.target, graph.storage.access)
     return request.model_copy(update={"incremental_from": newest})
 
 

@@ -118,7 +118,7 @@ def backup_graph(
 
 def _place_outside(graph: Graph, target: str) -> Storage:
     """The destination; `InvalidInput` inside of this or any other graph, whose orphans the backups would be. Reads."""
-    destination = place_of(target, graph.context.access)
+    destination = place_of(target, graph.storage.access)
     # A dataset that was addressed by itself may have its backups beside it.
     around = graph.target if is_inside(destination, graph.target) else graph_around(destination, itself=True)
     if around is not None:
@@ -139,7 +139,7 @@ def _kept(graph: Graph, claim: Claim, options: BackupOptions, progress: Progress
 def _earlier(graph: Graph, options: BackupOptions) -> tuple[Storage, Earlier] | None:
     if options.incremental_from is None:
         return None
-    storage, backup_id = backup_of(options.incremental_from, graph.context.access)
+    storage, backup_id = backup_of(options.incremental_from, graph.storage.access)
     record = read_record(storage, backup_id)
     return storage, Earlier(record=record, present=present_files(storage, backup_id))
 

@@ -68,7 +68,7 @@ def has_plain_base(manifest: bytes) -> bool:
 
 def _same_directory(graph: Graph, recorded: str) -> str | None:
     """The place below the graph, where the recorded root is this very directory spelled otherwise. Reads links."""
-    if not graph.context.location.is_local or not os.path.isabs(recorded):
+    if not graph.storage.is_local or not os.path.isabs(recorded):
         return None
     real, root = os.path.realpath(recorded), os.path.realpath(graph.uri)
     return real[len(root) + 1 :] if f"{real}/".startswith(f"{root}/") else None

@@ -140,7 +140,7 @@ def file_list(graph: Graph, freeze_id: str, files: Sequence[CutFile]) -> CutFile
         files=tuple(
             FileRow(
                 file=f.file,
-                normalized=graph.context.location.uri(f.source),
+                normalized=graph.storage.uri(f.source),
                 size=f.size,
                 kind=f.kind,
                 records_root=f.records_root,

@@ -214,7 +214,7 @@ def _tag_all(graph: Graph, cut: FrozenCut) -> None:
                 problem = CutProblem(path=path, branch=pin.branch, version=pin.version, reason=_GONE)
                 raise _gone(graph, problem) from None
 
-    with without_twins([graph.context.location.uri(path) for path in cut.datasets]):
+    with without_twins([graph.storage.uri(path) for path in cut.datasets]):
         in_parallel(one, cut.datasets, workers=graph.settings.concurrency)
 
 

@@ -209,7 +209,7 @@ def clone_path(hold_id: str) -> str:
 @contextlib.contextmanager
 def _cloned(graph: Graph, pinned: Dataset, path: str) -> Iterator[Dataset]:
     try:
-        yield graph.lance.clone(pinned, graph.context.location.uri(path))
+        yield graph.lance.clone(pinned, graph.storage.uri(path))
     finally:
         graph.storage.delete_tree(path)
 

@@ -130,7 +130,7 @@ class SubmitVerifyOperator(SubmitJobOperator):
 
         where, threshold = self.backup["backup"], graph.settings.spark_copy_threshold_bytes
         if threshold is None or self.backup["total"]["bytes"] < threshold:
-            report = verify_backup(where, access=graph.context.access, progress=Lines(self.log.info))
+            report = verify_backup(where, access=graph.storage.access, progress=Lines(self.log.info))
         else:
             report = self.submitted(context, graph, "verify", ("--backup", where), VerifyReport)
         self.log.info("%s", plain_text(verify_view(report)))

@@ -28,7 +28,7 @@ class Applied(Storage):
     """Files that an apply renames: so many whenever one of these moments comes."""
 
     def __init__(self, root: Path, moments: str, at_once: int) -> None:
-        super().__init__(str(root), None)
+        super().__init__(str(root))
         self._folder, self._moments, self._at_once = root, moments, at_once
         self._left: Iterator[str] = iter(IN_ORDER)
         self.listings = 0

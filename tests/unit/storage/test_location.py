@@ -8,7 +8,8 @@ import pytest
 
 from omnigraph_ops.errors import InvalidInput, NotAGraph
 from omnigraph_ops.graph.plain import _is_at
-from omnigraph_ops.storage.location import GraphLocation, checked_table_path, graph_root, locate
+from omnigraph_ops.storage.location import checked_table_path, graph_root, locate
+from omnigraph_ops.storage.store import Storage
 
 
 @pytest.mark.parametrize(
@@ -21,7 +22,7 @@ from omnigraph_ops.storage.location import GraphLocation, checked_table_path, gr
 def test_local_spellings_meet(text: str) -> None:
     place = locate(text)
     assert (place.root, place.is_local) == ("/data/g.omni", True)
-    assert place.uri("nodes/1") == "/data/g.omni/nodes/1"
+    assert Storage(place.root).uri("nodes/1") == "/data/g.omni/nodes/1"
 
 
 def test_file_uris_are_decoded() -> None:
@@ -169,7 +170,7 @@ def test_a_clone_that_spells_its_source_oddly_counts_as_a_reader(base: str, read
 )
 def test_a_table_outside_of_the_graph_is_refused(tmp_path: Path, path: str) -> None:
     with pytest.raises(NotAGraph):
-        checked_table_path(GraphLocation(root=str(tmp_path)), path)
+        checked_table_path(str(tmp_path), path)
 
 
 @pytest.mark.parametrize("linked", ["nodes/x", "nodes"])
@@ -180,10 +181,10 @@ def test_a_linked_table_is_refused(tmp_path: Path, linked: str) -> None:
     link.parent.mkdir(parents=True)
     link.symlink_to(outside if linked.endswith("x") else outside.parent)
     with pytest.raises(NotAGraph, match="link"):
-        checked_table_path(GraphLocation(root=str(graph)), "nodes/x")
+        checked_table_path(str(graph), "nodes/x")
 
 
 def test_a_graph_behind_a_link_is_fine(tmp_path: Path) -> None:
     (tmp_path / "real" / "nodes" / "x").mkdir(parents=True)
     (tmp_path / "g").symlink_to(tmp_path / "real")
-    assert checked_table_path(GraphLocation(root=str(tmp_path / "g")), "nodes/x") == "nodes/x"
+    assert checked_table_path(str(tmp_path / "g"), "nodes/x") == "nodes/x"

@@ -117,7 +117,7 @@ def test_a_fault_of_the_store_says_what_to_do() -> None:
 @pytest.mark.parametrize("root", ["s3://bucket/graph", "/graphs/people"])
 def test_an_error_names_the_whole_address(root: str) -> None:
     """A run works on a graph, a backup and a place to restore to: a path below one of them does not say which."""
-    storage = Storage(root, {"anon": True} if root.startswith("s3") else None)
+    storage = Storage(root)
     with (
         pytest.raises(StorageError, match=f"^cannot write {root}/a/b: Permission denied"),
         storage.translated("write", "a/b"),
