@@ -1,4 +1,4 @@
-"""Lines through measured work, its scratch folder, and rewrites: in process, and in a submit of `spark/measure.py`."""
+"""Lines through measured work, its scratch folder, and rewrites: in process, and in a submit of the job `measure`."""
 
 from __future__ import annotations
 
@@ -19,8 +19,9 @@ from omnigraph_ops.demo.tables import write_wide_table
 from omnigraph_ops.errors import InvalidInput, OpsError
 from omnigraph_ops.graph import open_graph
 from omnigraph_ops.models.optimize import Seconds
+from omnigraph_ops.models.runs import SubmitOutcome
 from omnigraph_ops.spark.java import spark_environment
-from omnigraph_ops.spark.submit import reason, run_submit, spark_submit
+from omnigraph_ops.spark.submit import APPLICATION, reason, run_submit, spark_submit
 from omnigraph_ops.stages.optimize.run import optimize_table, plan_optimize
 
 Unit = Literal["bytes", "files", "rows"]
@@ -34,7 +35,6 @@ FRAGMENTS_PER_TASK = 4
 DATASET = "wide.lance"
 RUNS = 2
 """Of each piece of work, of which the faster one counts."""
-_APPLICATION = Path(__file__).parents[1] / "spark" / "measure.py"
 _SUBMIT_SECONDS = 1_800
 
 
@@ -175,11 +175,21 @@ def submitted(small: Table, large: Table, master: str) -> tuple[Sample, Sample, 
 def _submit(roots: Sequence[str], table: Table, master: str) -> tuple[float, ...]:
     folder = table.folder.parent
     result, log = folder / "result.json", folder / "submit.log"
-    command = [spark_submit("calibrate"), "--master", master, str(_APPLICATION), "--result", str(result), *roots]
+    command = [
+        spark_submit("calibrate"),
+        "--master",
+        master,
+        str(APPLICATION),
+        "measure",
+        "--result-uri",
+        str(result),
+        *roots,
+    ]
     code = _run(command, _environment(folder, table.settings), log)
-    if code != 0 or not result.exists():
+    done = serde.from_json(SubmitOutcome[Seconds], result.read_bytes()).value if result.exists() else None
+    if code != 0 or done is None:
         raise OpsError(f"spark-submit to {master} failed: {reason(log.read_text(errors='replace'))}")
-    return serde.from_json(Seconds, result.read_bytes()).of_each
+    return done.of_each
 
 
 def _run(command: list[str], environment: dict[str, str], log: Path) -> int:

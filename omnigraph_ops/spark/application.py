@@ -21,11 +21,11 @@ from omnigraph_ops.spark.backup_jobs import COPY, RESTORE, VERIFY
 from omnigraph_ops.spark.evidence_job import EVIDENCE
 from omnigraph_ops.spark.expire_job import EXPIRE
 from omnigraph_ops.spark.orphans_job import ORPHANS
-from omnigraph_ops.spark.rewrite_job import REWRITE
+from omnigraph_ops.spark.rewrite_job import MEASURE, REWRITE
 from omnigraph_ops.storage.location import locate
 from omnigraph_ops.storage.store import Storage
 
-JOBS = (REWRITE, COPY, VERIFY, RESTORE, EVIDENCE, ORPHANS, EXPIRE)
+JOBS = (REWRITE, COPY, VERIFY, RESTORE, EVIDENCE, ORPHANS, EXPIRE, MEASURE)
 _BY_NAME = {job.name: job for job in JOBS}
 
 

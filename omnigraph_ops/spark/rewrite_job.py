@@ -1,5 +1,7 @@
 """The job `rewrite`: optimize a table whose rewrites fill the cluster, or many small ones, each in one worker.
 
+The job `measure` times the first of these for `calibrate`.
+
 One Lance task is one Spark task. Index work goes to tasks, too, on the clone of the run (docs/adr/0023): an index is
 folded or made in a task. One that is made anew from all rows, and whose column is large enough, is made in a task for
 each group of fragments, and joined in one. Nothing of it is in the table before the driver commits it.
@@ -8,6 +10,7 @@ each group of fragments, and joined in one. Nothing of it is in the table before
 from __future__ import annotations
 
 import contextlib
+import time
 from argparse import ArgumentParser, Namespace
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -25,7 +28,15 @@ from omnigraph_ops.lance.commits import segment_ids
 from omnigraph_ops.lance.gateway import Dataset
 from omnigraph_ops.lance.rewrites import TaskLimits
 from omnigraph_ops.lance.tables import column_bytes, index_facts
-from omnigraph_ops.models.optimize import Executor, IndexBuild, IndexFold, OptimizeReport, TablePlan, TableStats
+from omnigraph_ops.models.optimize import (
+    Executor,
+    IndexBuild,
+    IndexFold,
+    OptimizeReport,
+    Seconds,
+    TablePlan,
+    TableStats,
+)
 from omnigraph_ops.parallel import Lot, deal, in_parallel
 from omnigraph_ops.progress import SILENT, About, Lines, Progress
 from omnigraph_ops.requests import from_words
@@ -107,6 +118,27 @@ def _arguments(parser: ArgumentParser) -> None:
 
 
 REWRITE = Job(name="rewrite", summary="Optimize tables.", subject="graph", arguments=_arguments, work=_rewrite)
+
+
+def _measure(spark: SparkSession, arguments: Namespace) -> Seconds:
+    """Optimize the one table below each root, one after the other: the start of a session varies by more. Writes."""
+    seconds = list[float]()
+    for root in arguments.roots:
+        graph = open_graph(root)
+        (entry,) = graph.state().entries
+        started = time.perf_counter()
+        optimize_table(graph, entry.table_key, executor=SparkExecutor(spark.sparkContext))
+        seconds.append(time.perf_counter() - started)
+    return Seconds(of_each=tuple(seconds))
+
+
+MEASURE = Job(
+    name="measure",
+    summary="Time rewrites of generated tables, for `calibrate`.",
+    subject="roots",
+    arguments=lambda parser: parser.add_argument("roots", nargs="+", help="the folders of one table each"),
+    work=_measure,
+)
 
 
 # With one thread per task these bound a worker's memory whatever the size of the table.
