@@ -31,15 +31,16 @@ from omnigraph_ops.graph.state import BranchState, GraphCommit, merge_bases
 from omnigraph_ops.lance.gateway import BranchRef, DatasetMissing, FragmentRows, lance_errors
 from omnigraph_ops.lance.versions import tracked_files
 from omnigraph_ops.models.orphans import SkippedDataset
-from omnigraph_ops.storage.inventory import TABLE_FOLDERS, files_in, folders_in
+from omnigraph_ops.storage.inventory import TABLE_FOLDERS, folders_in
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class DatasetReferences:
-    """What one dataset needs, with all its branches."""
+class References:
+    """What one or all live datasets of a graph need, with all their branches."""
 
-    path: str
-    branches: tuple[BranchRef, ...]
+    branches: dict[str, tuple[BranchRef, ...]]
+    """Of the datasets whose references could all be read, by path."""
+    skipped: tuple[SkippedDataset, ...] = ()
     exact: frozenset[str] = frozenset()
     """Graph-relative paths."""
     loose: frozenset[str] = frozenset()
@@ -47,20 +48,10 @@ class DatasetReferences:
     indexes: frozenset[str] = frozenset()
     """Index uuids that any version of any chain refers to."""
 
-    @property
-    def branch_names(self) -> frozenset[str]:
-        return frozenset(b.name for b in self.branches)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class References:
-    """What all live datasets of a graph need."""
-
-    datasets: dict[str, DatasetReferences]
-    skipped: tuple[SkippedDataset, ...]
-    exact: frozenset[str] = frozenset()
-    loose: frozenset[str] = frozenset()
-    indexes: frozenset[str] = frozenset()
+    def branch_names(self, dataset: str | None) -> frozenset[str] | None:
+        """The names of the branches of a dataset; None where its references are not known. Pure."""
+        known = self.branches.get(dataset or "")
+        return None if known is None else frozenset(b.name for b in known)
 
     def needs(self, file: LanceFile) -> bool:
         """Whether any version of any dataset refers to this file. Pure."""
@@ -79,14 +70,13 @@ def read_references(graph: Graph, table_paths: Iterable[str]) -> References:
     """References of these tables and of every internal dataset; unreadable ones are skipped. Reads."""
     paths = datasets_to_read(graph, table_paths)
     with ThreadPoolExecutor(max_workers=graph.settings.concurrency) as pool:
-        outcomes = list(pool.map(lambda path: _isolated(graph, path), paths))
-    read = {o.path: o for o in outcomes if isinstance(o, DatasetReferences)}
+        read = list(pool.map(lambda path: _isolated(graph, path), paths))
     return References(
-        datasets=read,
-        skipped=tuple(o for o in outcomes if isinstance(o, SkippedDataset)),
-        exact=frozenset().union(*(d.exact for d in read.values())),
-        loose=frozenset().union(*(d.loose for d in read.values())),
-        indexes=frozenset().union(*(d.indexes for d in read.values())),
+        branches={path: branches for each in read for path, branches in each.branches.items()},
+        skipped=tuple(skipped for each in read for skipped in each.skipped),
+        exact=frozenset().union(*(each.exact for each in read)),
+        loose=frozenset().union(*(each.loose for each in read)),
+        indexes=frozenset().union(*(each.indexes for each in read)),
     )
 
 
@@ -104,10 +94,9 @@ def name_marks(graph: Graph, live: Collection[str]) -> frozenset[str]:
 
 def _newest_manifest(graph: Graph, path: str) -> str | None:
     """The path of the newest manifest of a main chain, None where there is none. Reads."""
-    files = (file.path for file in files_in(graph.storage, f"{path}/_versions"))
-    versions = {any_version_of(file.rpartition("/")[2]): file for file in files}
-    newest = max((version for version in versions if version is not None), default=None)
-    return versions[newest] if newest is not None else None
+    names = graph.storage.list(f"{path}/_versions")
+    versions = {version: name for name in names if (version := any_version_of(name)) is not None}
+    return f"{path}/_versions/{versions[max(versions)]}" if versions else None
 
 
 def datasets_to_read(graph: Graph, table_paths: Iterable[str]) -> tuple[str, ...]:
@@ -116,11 +105,11 @@ def datasets_to_read(graph: Graph, table_paths: Iterable[str]) -> tuple[str, ...
     return tuple(sorted({*table_paths, *internal}))
 
 
-def _isolated(graph: Graph, path: str) -> DatasetReferences | SkippedDataset:
+def _isolated(graph: Graph, path: str) -> References:
     try:
         return read_dataset(graph, path)
     except OpsError as error:
-        return SkippedDataset(path=path, reason=str(error))
+        return References(branches={}, skipped=(SkippedDataset(path=path, reason=str(error)),))
 
 
 class Reference(IntEnum):
@@ -131,7 +120,7 @@ class Reference(IntEnum):
     INDEX = 2
 
 
-def read_dataset(graph: Graph, path: str) -> DatasetReferences:
+def read_dataset(graph: Graph, path: str) -> References:
     """References of one dataset over all its branches. Reads.
 
     Raises:
@@ -141,9 +130,8 @@ def read_dataset(graph: Graph, path: str) -> DatasetReferences:
     branches = read_branches(graph, path)
     for way, names in stream_references(graph, path, branches):
         found[way] |= names
-    return DatasetReferences(
-        path=path,
-        branches=branches,
+    return References(
+        branches={path: branches},
         exact=frozenset(found[Reference.EXACT]),
         loose=frozenset(found[Reference.LOOSE]),
         indexes=frozenset(found[Reference.INDEX]),

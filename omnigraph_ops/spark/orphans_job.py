@@ -20,7 +20,7 @@ from omnigraph_ops import serde
 from omnigraph_ops.config.settings import Settings
 from omnigraph_ops.errors import StorageError
 from omnigraph_ops.graph import Graph, open_graph
-from omnigraph_ops.graph.references import DatasetReferences, References, datasets_to_read
+from omnigraph_ops.graph.references import References, datasets_to_read
 from omnigraph_ops.models.orphans import FilesInParts, OrphansPlan, SkippedDataset
 from omnigraph_ops.progress import Lines, Progress
 from omnigraph_ops.requests import from_words
@@ -108,7 +108,7 @@ class SparkSearch:
         known = {d.path: d for d in done if d.problem is None}
         sources += [partial(reference_rows, part) for path in sorted(known) for part in known[path].parts]
         return References(
-            datasets={path: DatasetReferences(path=path, branches=known[path].branches) for path in sorted(known)},
+            branches={path: known[path].branches for path in sorted(known)},
             skipped=tuple(
                 SkippedDataset(path=d.path, reason=d.problem)
                 for d in sorted(done, key=lambda d: d.path)

@@ -174,8 +174,9 @@ class _Run:
     def _look_again(self, path: str) -> None:
         """Right before a group goes: a dropped dataset or a branch may have come back under its old path. Reads."""
         refuse_lasting(self.graph)
-        known = self.look.judge.references.datasets.get(self.look.judge.dataset_of(path) or "")
-        moved = known is not None and self.graph.stored_branches(known.path) != known.branch_names
+        dataset = self.look.judge.dataset_of(path) or ""
+        known = self.look.judge.references.branch_names(dataset)
+        moved = known is not None and self.graph.stored_branches(dataset) != known
         if moved or look(self.graph) != self.look.view:
             self.look = survey(self.graph, cutoff=self.plan.cutoff)
 

@@ -95,8 +95,7 @@ class Judge:
         So the verdict needs only the references that meet it there, of all that there are.
         """
         dataset = self.dataset_of(path)
-        known = self.references.datasets.get(dataset) if dataset is not None else None
-        file = lance_file(path, known.branch_names if known is not None else (), dataset)
+        file = lance_file(path, self.references.branch_names(dataset) or (), dataset)
         if file is not None and file.part is Part.INDEX:
             return index_id(file.tail)
         if file is not None and file.part is Part.BLOB:
@@ -138,17 +137,17 @@ class Judge:
         return self._in_dropped_dataset(path, dataset) if self.may_judge(dataset) else _UNKNOWN
 
     def _in_live_dataset(self, path: str, dataset: str) -> Verdict:
-        known = self.references.datasets.get(dataset)
-        if known is None:
+        branches = self.references.branch_names(dataset)
+        if branches is None:
             return _needed("the references of its dataset are not known")
-        file = lance_file(path, known.branch_names, dataset)
+        file = lance_file(path, branches, dataset)
         if file is None:
             return _UNKNOWN
         if self.references.needs(file):
             return _needed("a version refers to it")
         if path in self.journalled:
             return _needed("a rewrite that goes on made it")
-        if file.branch is not None and file.branch not in known.branch_names:
+        if file.branch is not None and file.branch not in branches:
             return self._in_dead_branch(file, path)
         if file.part not in _KINDS:
             return _needed("it belongs to a live chain")
@@ -158,7 +157,7 @@ class Judge:
 
     def _in_dead_branch(self, file: LanceFile, path: str) -> Verdict:
         group = chain_folder(file.dataset, file.branch)
-        parents = {b.parent_branch for b in self.references.datasets[file.dataset].branches}
+        parents = {b.parent_branch for b in self.references.branches[file.dataset]}
         if file.branch in parents:
             return _needed(f"a live branch forks from {file.branch!r}")
         return Verdict(standing=Standing.ORPHAN, kind=OrphanKind.DEAD_BRANCH, group=group)

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from omnigraph_ops.graph.references import DatasetReferences, Reference, References
+from omnigraph_ops.graph.references import Reference, References
 from omnigraph_ops.lance.gateway import BranchRef
 from omnigraph_ops.models.orphans import OrphanKind, SkippedDataset
 from omnigraph_ops.stages.orphans.survey import Judge, Standing
@@ -25,12 +25,9 @@ def ref(name: str, parent: str | None = None) -> BranchRef:
 def judge() -> Judge:
     exact = frozenset({f"{LIVE}/data/used.lance", f"{LIVE}/tree/b/data/own.lance", f"{LIVE}/_transactions/1-a.txn"})
     loose, indexes = frozenset({"data/elsewhere.lance"}), frozenset({UUID})
-    dataset = DatasetReferences(
-        path=LIVE, branches=(ref("b"), ref("c", "lost")), exact=exact, loose=loose, indexes=indexes
-    )
     return Judge(
         references=References(
-            datasets={LIVE: dataset},
+            branches={LIVE: (ref("b"), ref("c", "lost"))},
             skipped=(SkippedDataset(path=SKIPPED, reason="damaged"),),
             exact=exact,
             loose=loose,
@@ -152,8 +149,7 @@ TABLE = "nodes/0123456789abcdef"
 
 def judge_plain(*, publishes: bool, live: str) -> Judge:
     exact = frozenset({f"{live}/data/used.lance"})
-    dataset = DatasetReferences(path=live, branches=(), exact=exact, loose=frozenset(), indexes=frozenset())
-    references = References(datasets={live: dataset}, skipped=(), exact=exact, loose=frozenset(), indexes=frozenset())
+    references = References(branches={live: ()}, exact=exact)
     return Judge(references=references, live=frozenset({live}), active_holds=frozenset(), publishes=publishes)
 
 
