@@ -97,99 +97,91 @@ def publish(
         PublishConflict: every attempt lost; nothing was published.
         OutcomeUnknown: the store failed and re-reading could not settle whether it landed.
     """
-    lineage = Lineage(commit_id=new_ulid(), created_at_us=now_us(), actor=actor)
+    wanted = _Publish(graph, updates, Lineage(commit_id=new_ulid(), created_at_us=now_us(), actor=actor), branch)
     for _ in range(graph.settings.publish_attempts):
-        version = _attempt(graph, updates, lineage, branch, ready)
+        version = wanted.merge(ready or read_ahead(graph, [u.entry.table_key for u in updates], branch))
         ready = None
         if version is not None:
-            _append_lineage(graph, branch, version, lineage)
-            return Published(manifest_version=version, commit_id=lineage.commit_id)
+            wanted.append_lineage(version)
+            return Published(manifest_version=version, commit_id=wanted.lineage.commit_id)
     raise PublishConflict(
         f"manifest publish exhausted {graph.settings.publish_attempts - 1} retries against concurrent "
         f"writers on {graph.uri}; nothing was published; run again when it is quieter"
     )
 
 
-def _append_lineage(graph: Graph, branch: str | None, version: int, lineage: Lineage) -> None:
-    try:
-        graph.format.append_lineage(graph.context, branch, version, lineage)
-    except OpsError as error:
-        raise OutcomeUnknown(
-            f"{error}; version {version} of {graph.uri} is published, and perhaps without its commit row; no row is "
-            "lost; run `omnigraph-ops recover`"
-        ) from error
+@dataclass(frozen=True, slots=True)
+class _Publish:
+    """A logical publish, the same at every attempt."""
 
+    graph: Graph
+    updates: tuple[TableUpdate, ...]
+    lineage: Lineage
+    branch: str | None
 
-def _attempt(
-    graph: Graph, updates: tuple[TableUpdate, ...], lineage: Lineage, branch: str | None, ready: Ready | None
-) -> int | None:
-    """One attempt; the graph manifest's version when it landed, None when it lost the swap. Writes."""
-    ready = ready or read_ahead(graph, [u.entry.table_key for u in updates], branch)
-    manifest, state = ready.manifest, ready.state
-    _check_expectations(state, updates)
-    rows = graph.format.publish_rows(state, updates, lineage)
-    if rows is None:
-        return state.manifest_version
-    try:
-        with lance_errors(f"publish to {graph.uri}"):
-            (
-                manifest.merge_insert(["object_id"])
-                .when_matched_update_all()
-                .when_not_matched_insert_all()
-                .conflict_retries(0)
-                .use_index(False)
-                .execute(rows)
+    def merge(self, ready: Ready) -> int | None:
+        """The graph manifest's version when it landed, None when it lost the swap. Writes."""
+        graph, manifest, state = self.graph, ready.manifest, ready.state
+        self._check_expectations(state)
+        rows = graph.format.publish_rows(state, self.updates, self.lineage)
+        if rows is None:
+            return state.manifest_version
+        try:
+            with lance_errors(f"publish to {graph.uri}"):
+                (
+                    manifest.merge_insert(["object_id"])
+                    .when_matched_update_all()
+                    .when_not_matched_insert_all()
+                    .conflict_retries(0)
+                    .use_index(False)
+                    .execute(rows)
+                )
+        except CommitContention:
+            return None
+        except LanceFailure as error:
+            return self._settle(error)
+        # The handle advanced to the version that our merge made; rebased or not, our rows must be in it.
+        if not self._landed(manifest):
+            raise OutcomeUnknown(
+                f"the publish to {graph.uri} reported success but its rows are not there; "
+                "run `omnigraph-ops check` before anything else"
             )
-    except CommitContention:
-        return None
-    except LanceFailure as error:
-        return _settle(graph, updates, lineage, branch, error)
-    # The handle advanced to the version that our merge made; rebased or not, our rows must be in it.
-    if not _landed(graph, manifest, updates, lineage):
-        raise OutcomeUnknown(
-            f"the publish to {graph.uri} reported success but its rows are not there; "
-            "run `omnigraph-ops check` before anything else"
-        )
-    return int(manifest.version)
+        return int(manifest.version)
 
+    def append_lineage(self, version: int) -> None:
+        """Append the commit to a lineage of its own, if the graph has one. Writes."""
+        try:
+            self.graph.format.append_lineage(self.graph.context, self.branch, version, self.lineage)
+        except OpsError as error:
+            raise OutcomeUnknown(
+                f"{error}; version {version} of {self.graph.uri} is published, and perhaps without its commit row; no "
+                "row is lost; run `omnigraph-ops recover`"
+            ) from error
 
-def _check_expectations(state: BranchState, updates: tuple[TableUpdate, ...]) -> None:
-    for update in updates:
-        current = state.get(update.entry.table_key)
-        actual = current.version if current else 0
-        if current is None or actual != update.entry.version or current.identity != update.entry.identity:
-            raise StalePlan(
-                f"stale view of '{update.entry.table_key}': expected manifest table version "
-                f"{update.entry.version} but current is {actual} — refresh and retry"
-            )
+    def _check_expectations(self, state: BranchState) -> None:
+        for update in self.updates:
+            current = state.get(update.entry.table_key)
+            actual = current.version if current else 0
+            if current is None or actual != update.entry.version or current.identity != update.entry.identity:
+                raise StalePlan(
+                    f"stale view of '{update.entry.table_key}': expected manifest table version "
+                    f"{update.entry.version} but current is {actual} — refresh and retry"
+                )
 
+    def _settle(self, error: LanceFailure) -> int:
+        """Decide an unknown outcome by our own rows; never retries blind. Reads."""
+        try:
+            manifest = self.graph.manifest(self.branch)
+            if self._landed(manifest):
+                return int(manifest.version)
+        except LanceFailure:
+            raise OutcomeUnknown(
+                f"{error}; whether the publish to {self.graph.uri} landed could not be read back; "
+                "run `omnigraph-ops check` before anything else"
+            ) from error
+        raise error
 
-def _settle(
-    graph: Graph,
-    updates: tuple[TableUpdate, ...],
-    lineage: Lineage,
-    branch: str | None,
-    error: LanceFailure,
-) -> int:
-    """Decide an unknown outcome by our own rows; never retries blind. Reads."""
-    try:
-        manifest = graph.manifest(branch)
-        if _landed(graph, manifest, updates, lineage):
-            return int(manifest.version)
-    except LanceFailure:
-        raise OutcomeUnknown(
-            f"{error}; whether the publish to {graph.uri} landed could not be read back; "
-            "run `omnigraph-ops check` before anything else"
-        ) from error
-    raise error
-
-
-def _landed(
-    graph: Graph,
-    manifest: Dataset,
-    updates: tuple[TableUpdate, ...],
-    lineage: Lineage,
-) -> bool:
-    with lance_errors(f"read the graph manifest of {graph.uri}"):
-        rows = graph.context.manifest_rows.of(manifest)
-    return graph.format.has_published(rows, updates, lineage)
+    def _landed(self, manifest: Dataset) -> bool:
+        with lance_errors(f"read the graph manifest of {self.graph.uri}"):
+            rows = self.graph.context.manifest_rows.of(manifest)
+        return self.graph.format.has_published(rows, self.updates, self.lineage)
