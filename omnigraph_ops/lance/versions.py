@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -12,7 +12,9 @@ from urllib.parse import quote
 
 import pyarrow.compute as pc
 
+from omnigraph_ops.errors import CorruptGraph
 from omnigraph_ops.lance.gateway import Dataset, DatasetMissing, LanceFailure, lance_errors, listing_again
+from omnigraph_ops.models.cleanup import PlannedFile
 
 _MOST_REMEMBERED = 100_000
 """Paths, twice, that a stream of references knows to have given."""
@@ -194,15 +196,6 @@ class Removed:
     old_versions: int
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class FileToGo:
-    """One file that a removal deletes, as Lance names it; size in bytes."""
-
-    path: str
-    size: int
-    kind: str
-
-
 def existing_versions(dataset: Dataset) -> tuple[VersionFacts, ...]:
     """Every version that can still be opened, ascending. Reads."""
     with lance_errors(f"list the versions of {dataset.uri}"):
@@ -212,11 +205,12 @@ def existing_versions(dataset: Dataset) -> tuple[VersionFacts, ...]:
     return tuple(sorted(facts, key=lambda f: f.version))
 
 
-def explain_removal(dataset: Dataset, versions: Sequence[int]) -> tuple[FileToGo, ...]:
+def explain_removal(dataset: Dataset, table_path: str, versions: Sequence[int]) -> tuple[PlannedFile, ...]:
     """Every file that removing exactly these versions deletes, by path. Reads.
 
     Raises:
         LanceFailure: the list would be longer than Lance was asked to give, or Lance failed.
+        CorruptGraph: Lance names a file of another dataset.
     """
     if not versions:
         return ()
@@ -226,15 +220,34 @@ def explain_removal(dataset: Dataset, versions: Sequence[int]) -> tuple[FileToGo
         )
     if explained.candidate_files_truncated:
         raise LanceFailure(f"the cleanup of {dataset.uri} removes more than {_MOST_FILES:,} files; keep more versions")
-    files = [FileToGo(path=str(f.path), size=int(f.size_bytes), kind=str(f.kind)) for f in explained.candidate_files]
+    return _by_path(
+        PlannedFile(path=_below_graph(str(f.path), table_path), size=int(f.size_bytes), kind=str(f.kind))
+        for f in explained.candidate_files
+    )
+
+
+def _below_graph(key: str, table_path: str) -> str:
+    """The graph-relative path of a file that Lance names by its key in the store. Pure.
+
+    The key's beginning is the root as the store escapes it, so only what follows the table counts.
+    """
+    _, found, rest = f"/{key}".rpartition(f"/{table_path}/")
+    if not found:
+        raise CorruptGraph(f"Lance names the file {key!r} outside of {table_path}; nothing was deleted")
+    return f"{table_path}/{rest}"
+
+
+def _by_path(files: Iterable[PlannedFile]) -> tuple[PlannedFile, ...]:
     return tuple(sorted(files, key=lambda f: f.path))
 
 
 @listing_again
-def freed_with_forks(dataset: Dataset, versions: Sequence[int], forks: Collection[str]) -> tuple[FileToGo, ...]:
+def freed_with_forks(
+    dataset: Dataset, table_path: str, versions: Sequence[int], forks: Collection[str]
+) -> tuple[PlannedFile, ...]:
     """Files of the main chain that only these versions and these branches refer to, by path. Reads.
 
-    What `explain_removal` cannot tell while the branches still exist. Paths are relative to the dataset.
+    What `explain_removal` cannot tell while the branches still exist.
     """
     with lance_errors(f"read the files of {dataset.uri}"):
         tracked = _tracked(dataset, dataset)
@@ -246,11 +259,16 @@ def freed_with_forks(dataset: Dataset, versions: Sequence[int], forks: Collectio
                 doomed |= inherited
             else:
                 kept |= inherited
-        listed = dataset.all_files().read_all().select(["path", "size_bytes"]).to_pylist()
-    return tuple(
-        FileToGo(path=f["path"], size=int(f["size_bytes"]), kind=_kind_of(f["path"]))
-        for f in sorted(listed, key=lambda f: str(f["path"]))
-        if f["path"] in doomed - kept
+        return _stored(dataset, table_path, {path: _kind_of(path) for path in doomed - kept}.get)
+
+
+def _stored(dataset: Dataset, table_path: str, kind_of: Callable[[str], str | None]) -> tuple[PlannedFile, ...]:
+    """The stored files that are of a kind, given by their paths below the dataset; by path. Reads."""
+    listed = dataset.all_files().read_all().select(["path", "size_bytes"]).to_pylist()
+    return _by_path(
+        PlannedFile(path=f"{table_path}/{file['path']}", size=int(file["size_bytes"]), kind=kind)
+        for file in listed
+        if (kind := kind_of(file["path"])) is not None
     )
 
 
@@ -280,22 +298,13 @@ def remove_versions(dataset: Dataset, versions: Sequence[int], *, deletes_per_se
     return Removed(bytes_removed=int(stats.bytes_removed), old_versions=int(stats.old_versions))
 
 
-def files_of_branch(dataset: Dataset, branch: str, others: Collection[str]) -> tuple[FileToGo, ...]:
-    """Everything that deleting a Lance branch deletes while `others` still exist. Reads.
-
-    Paths are relative to the dataset.
-    """
+def files_of_branch(dataset: Dataset, table_path: str, branch: str, others: Collection[str]) -> tuple[PlannedFile, ...]:
+    """Everything that deleting a Lance branch deletes while `others` still exist, by path. Reads."""
     folder = _folder_that_goes(branch, others)
     if folder is None:
         return ()
     with lance_errors(f"list the files of branch {branch} of {dataset.uri}"):
-        listed = dataset.all_files().read_all().select(["path", "size_bytes"]).to_pylist()
-    files = [
-        FileToGo(path=f["path"], size=int(f["size_bytes"]), kind="fork")
-        for f in listed
-        if f["path"].startswith(f"tree/{folder}/")
-    ]
-    return tuple(sorted(files, key=lambda f: f.path))
+        return _stored(dataset, table_path, lambda path: "fork" if path.startswith(f"tree/{folder}/") else None)
 
 
 def _folder_that_goes(branch: str, others: Collection[str]) -> str | None:

@@ -15,7 +15,7 @@ from types import MappingProxyType
 from typing import Any
 from urllib.parse import unquote_to_bytes
 
-from omnigraph_ops.errors import CorruptGraph, InvalidInput, NotAGraph
+from omnigraph_ops.errors import InvalidInput, NotAGraph
 
 _TRUTHY = {"1", "true", "TRUE", "True", "yes", "YES", "on", "ON"}
 _ENDPOINT = ("AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL")
@@ -83,17 +83,6 @@ class GraphLocation:
     @property
     def is_local(self) -> bool:
         return not self.root.startswith("s3://")
-
-
-def below_graph(key: str, table_path: str) -> str:
-    """The graph-relative path of a file that Lance names by its key in the store. Pure.
-
-    The key's beginning is the root as the store escapes it, so only what follows the table counts.
-    """
-    _, found, rest = f"/{key}".rpartition(f"/{table_path}/")
-    if not found:
-        raise CorruptGraph(f"Lance names the file {key!r} outside of {table_path}; nothing was deleted")
-    return f"{table_path}/{rest}"
 
 
 _SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*):(//)?")

@@ -16,7 +16,13 @@ from omnigraph_ops.graph.graph import Graph, select_entries
 from omnigraph_ops.graph.layout import branch_reference, is_schema_apply_lock, now_us
 from omnigraph_ops.graph.state import TableEntry
 from omnigraph_ops.lance.gateway import BranchRef, Dataset
-from omnigraph_ops.lance.versions import FileToGo, existing_versions, files_of_branch, freed_with_forks, needed_files
+from omnigraph_ops.lance.versions import (
+    existing_versions,
+    explain_removal,
+    files_of_branch,
+    freed_with_forks,
+    needed_files,
+)
 from omnigraph_ops.models.cleanup import (
     SHORTEST_AGE_SECONDS,
     UNREADABLE,
@@ -30,7 +36,6 @@ from omnigraph_ops.parallel import in_parallel
 from omnigraph_ops.stages.cleanup.policy import (
     InternalTables,
     candidates,
-    files_to_go,
     protect,
     removable,
     spelling_problem,
@@ -100,10 +105,7 @@ def why_kept(
 
 def fork_files(dataset: Dataset, fork: OrphanedFork, others: Iterable[BranchRef]) -> tuple[PlannedFile, ...]:
     """Everything that deleting the fork deletes while the others exist, by path. Reads."""
-    return tuple(
-        PlannedFile(path=f"{fork.table_path}/{f.path}", size=f.size, kind=f.kind)
-        for f in files_of_branch(dataset, fork.branch, {ref.name for ref in others})
-    )
+    return files_of_branch(dataset, fork.table_path, fork.branch, {ref.name for ref in others})
 
 
 def _of_table(graph: Graph, entry: TableEntry, view: GraphView) -> list[OrphanedFork]:
@@ -235,9 +237,9 @@ class _Planner:
         protection = internal.protect(entry, head, wanted) if internal else protect(graph.lance, entry, head, self.view)
         between_pins = policy.between_pins or internal is not None
         versions, blocked_by = removable(wanted, protection, between_pins=between_pins, expiry=policy.expiry)
-        files = files_to_go(entry, head, versions)
+        files = explain_removal(head, entry.path, versions)
         if orphaned and versions:
-            files = _with_forks(entry, files, freed_with_forks(head, versions, orphaned))
+            files = _with_forks(files, freed_with_forks(head, entry.path, versions, orphaned))
         return replace(
             row,
             versions=versions,
@@ -249,11 +251,10 @@ class _Planner:
         )
 
 
-def _with_forks(entry: TableEntry, files: Sequence[PlannedFile], freed: Sequence[FileToGo]) -> tuple[PlannedFile, ...]:
+def _with_forks(files: Sequence[PlannedFile], freed: Sequence[PlannedFile]) -> tuple[PlannedFile, ...]:
     """Forks go before versions, and free files that they share: those are part of the plan too. Pure."""
     known = {f.path for f in files}
-    more = [PlannedFile(path=f"{entry.path}/{f.path}", size=f.size, kind=f.kind) for f in freed]
-    return tuple(sorted((*files, *(f for f in more if f.path not in known)), key=lambda f: f.path))
+    return tuple(sorted((*files, *(f for f in freed if f.path not in known)), key=lambda f: f.path))
 
 
 def refusal(

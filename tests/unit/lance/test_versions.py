@@ -39,11 +39,14 @@ def forked(tmp_path: Path) -> lance.LanceDataset:
 
 
 def test_a_branch_that_goes_while_all_are_listed_is_no_fault(forked: lance.LanceDataset) -> None:
-    kinds = [[file.kind for file in freed_with_forks(Listed(forked, 4), (1,), forks)] for forks in ((), ("topic",))]
+    kinds = [
+        [file.kind for file in freed_with_forks(Listed(forked, 4), "nodes/x", (1,), forks)]
+        for forks in ((), ("topic",))
+    ]
     assert "data" not in kinds[0]
     assert "data" in kinds[1]
 
 
 def test_a_branch_that_can_never_be_read_is_one(forked: lance.LanceDataset) -> None:
     with pytest.raises(DatasetMissing):
-        freed_with_forks(Listed(forked, 1000), (1,), ())
+        freed_with_forks(Listed(forked, 1000), "nodes/x", (1,), ())
