@@ -16,20 +16,16 @@ _CREDENTIALS = ("aws_access_key_id", "aws_secret_access_key", "aws_session_token
 
 
 def table_at(source: Graph | Storage) -> HistoryTable:
-    """The table of a graph, reached as its store is. Reads the environment."""
-    storage = _storage_of(source)
-    return HistoryTable(storage.uri(HISTORY_PATH), storage.access.lance(storage.root))
+    """The table of a graph, reached as the graph is; of a bare store, as the environment says. Reads."""
+    if isinstance(source, Storage):
+        return HistoryTable(f"{source.root}/{HISTORY_PATH}", source.access.lance(source.root))
+    return HistoryTable(f"{source.storage.root}/{HISTORY_PATH}", source.lance.storage_options)
 
 
 def credentials_of(source: Graph | Storage) -> tuple[str, ...]:
     """The values that must never be part of a record. Pure."""
-    storage = _storage_of(source)
-    options = storage.access.lance(storage.root) or {}
+    options = {} if isinstance(source, Storage) else source.lance.storage_options or {}
     return tuple(options[name] for name in _CREDENTIALS if options.get(name))
-
-
-def _storage_of(source: Graph | Storage) -> Storage:
-    return source if isinstance(source, Storage) else source.storage
 
 
 _RUNS = "table_key IS NULL"
