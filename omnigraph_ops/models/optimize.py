@@ -259,18 +259,23 @@ class TableStats:
     preempted: int = 0
     """How often another writer came in between, and the table was planned again."""
 
+    @property
+    def work(self) -> Work:
+        """What was done to it. Pure."""
+        return Work(
+            fragments_removed=self.fragments_removed,
+            fragments_added=self.fragments_added,
+            bytes_rewritten=self.bytes_rewritten,
+            bytes_ingested=self.bytes_ingested,
+            write_amplification=self.write_amplification,
+            preempted=self.preempted,
+        )
+
     def outcome(self) -> TableOutcome:
         """In the terms of the history. Pure."""
         return TableOutcome(
             table_key=self.table_key,
-            work=Work(
-                fragments_removed=self.fragments_removed,
-                fragments_added=self.fragments_added,
-                bytes_rewritten=self.bytes_rewritten,
-                bytes_ingested=self.bytes_ingested,
-                write_amplification=self.write_amplification,
-                preempted=self.preempted,
-            ),
+            work=self.work,
             changed=self.committed,
             error=self.error or None,
             reason=self.skipped.value if self.skipped else "",
@@ -289,17 +294,16 @@ class TableStats:
             return later
         if not later.committed:
             return replace(self, error=later.error)
-        ingested = [s.bytes_ingested for s in (self, later) if s.bytes_ingested is not None]
-        written = self.bytes_rewritten + later.bytes_rewritten
+        both = Work.of((self.work, later.work))
         return replace(
             later,
-            fragments_removed=self.fragments_removed + later.fragments_removed,
-            fragments_added=self.fragments_added + later.fragments_added,
-            bytes_rewritten=written,
+            fragments_removed=both.fragments_removed,
+            fragments_added=both.fragments_added,
+            bytes_rewritten=both.bytes_rewritten,
             bytes_planned=self.bytes_planned + later.bytes_planned,
             index_bytes_rewritten=self.index_bytes_rewritten + later.index_bytes_rewritten,
-            bytes_ingested=sum(ingested) if ingested else None,
-            write_amplification=amplification(written, sum(ingested)) if ingested else None,
+            bytes_ingested=both.bytes_ingested,
+            write_amplification=amplification(both.bytes_rewritten, both.bytes_ingested),
             indexes_folded=tuple(dict.fromkeys((*self.indexes_folded, *later.indexes_folded))),
             indexes_built=tuple(dict.fromkeys((*self.indexes_built, *later.indexes_built))),
             windows=(*self.windows, *later.windows),
@@ -326,15 +330,14 @@ class OptimizeReport(TablesReport[TableStats]):
     def of(cls, uri: str, tables: Iterable[TableStats]) -> OptimizeReport:
         """The report with the sums over its tables. Pure."""
         rows = tuple(tables)
-        told = [t for t in rows if t.bytes_ingested is not None]
-        ingested = sum(t.bytes_ingested or 0 for t in told) if told else None
+        work = Work.of(row.work for row in rows)
         return cls(
             uri=uri,
             tables=rows,
-            bytes_rewritten=sum(t.bytes_rewritten for t in rows),
-            bytes_planned=sum(t.bytes_planned for t in rows),
-            bytes_ingested=ingested,
-            write_amplification=amplification(sum(t.bytes_rewritten for t in told), ingested),
+            bytes_rewritten=work.bytes_rewritten,
+            bytes_planned=sum(row.bytes_planned for row in rows),
+            bytes_ingested=work.bytes_ingested,
+            write_amplification=work.write_amplification,
         )
 
     def outcome(self, plan: object = None) -> Outcome:
