@@ -21,7 +21,7 @@ from google.protobuf.message import DecodeError
 from google.protobuf.unknown_fields import UnknownFieldSet
 
 from omnigraph_ops.errors import CorruptGraph
-from omnigraph_ops.graph.layout import any_version_of, chain_folder, manifest_file_name, old_manifest_file_name
+from omnigraph_ops.graph.layout import any_version_of, manifest_file_name, old_manifest_file_name
 from omnigraph_ops.lance.commits import OPERATION_PROPERTY, Manifest
 from omnigraph_ops.lance.gateway import SYSTEM_PREFIX
 from omnigraph_ops.lance.rewrites import BYTES, MANY, NUMBER, TEXT, message_classes
@@ -114,15 +114,14 @@ class VersionRecord:
         return dict(self.properties).get(OPERATION_PROPERTY)
 
 
-def version_record(storage: Storage, table_path: str, version: int, branch: str | None = None) -> VersionRecord:
-    """The commit that made `version`. Reads.
+def version_record(storage: Storage, chain: str, version: int) -> VersionRecord:
+    """The commit that made a version of a chain, given by its folder. Reads.
 
     An operation number that this tool does not know comes back as `Unknown(n)`: never as harmless.
 
     Raises:
         UnreadableTransaction: the manifest or its transaction is missing or damaged.
     """
-    chain = chain_folder(table_path, branch)
     try:
         raw = _stored_manifest(storage, chain, version).content
         manifest = manifest_message(raw)

@@ -16,6 +16,7 @@ from omnigraph_ops.graph.layout import (
     COMMITS_DIR,
     MANIFEST_DIR,
     RECOVERIES_DIR,
+    chain_folder,
     made_at_us,
     new_ulid,
     now_us,
@@ -111,7 +112,9 @@ def cross(graph: Graph, branch: str | None = None, tables: tuple[str, ...] = (TA
         for writer in order:
             copies(f"{writer}-")(graph.lance.open(graph.table_uri(entry), branch=branch))
             head = graph.lance.open(graph.table_uri(entry), branch=branch).version
-            planned[writer].append(str(version_record(graph.storage, entry.path, head, branch).transaction_id))
+            planned[writer].append(
+                str(version_record(graph.storage, chain_folder(entry.path, branch), head).transaction_id)
+            )
     pins = [pin_of(graph, table_key, branch) for table_key in tables]
     for transactions in planned.values():
         write_of = {
