@@ -17,7 +17,7 @@ from omnigraph_ops.graph.layout import EXPIRY_BRANCH_PREFIX, RECOVERIES_DIR, REC
 from omnigraph_ops.graph.schema import TableIdentity
 from omnigraph_ops.graph.state import RECOVERIES_SCHEMA, TableEntry
 from omnigraph_ops.lance.gateway import Dataset, DatasetMissing, LanceFailure, lance_errors
-from omnigraph_ops.storage.location import GraphLocation, locate
+from omnigraph_ops.storage.location import locate
 from omnigraph_ops.storage.store import Storage
 
 
@@ -33,7 +33,7 @@ def engine_root(graph: Graph, entry: TableEntry) -> str:
     if chosen is not None:
         return chosen
     recorded = recorded_root(graph, entry)
-    if recorded is not None and recorded != graph.uri and _conflicts(graph, recorded):
+    if recorded is not None and recorded != graph.uri and _leads_here(graph, recorded):
         raise OperatorNeeded(
             f"{entry.table_key} was last published under the root {recorded!r}, not {graph.uri!r}; nothing was "
             "written; set OMNIGRAPH_OPS_ENGINE_ROOT to the spelling that the engine opens this graph with"
@@ -53,7 +53,8 @@ def chosen_root(graph: Graph) -> str | None:
     place, spelled = locate(chosen), chosen.rstrip("/")
     if place.is_local and "://" in chosen:
         raise InvalidInput(f"engine_root {chosen!r} is a URI, of which engines keep the path; nothing was written")
-    if not _is_place_of(graph, place, spelled):
+    both_local = place.is_local and graph.storage.is_local
+    if not (_leads_here(graph, spelled) if both_local else place.root == graph.uri):
         raise InvalidInput(f"engine_root {chosen!r} is not the directory {graph.uri!r}; nothing was written")
     return spelled if place.is_local else place.root
 
@@ -69,21 +70,12 @@ def recorded_root(graph: Graph, entry: TableEntry) -> str | None:
     return graph.format.recorded_local_root(root)
 
 
-def _conflicts(graph: Graph, recorded: str) -> bool:
-    """Whether an engine may still open this directory under `recorded`. Reads links.
+def _leads_here(graph: Graph, spelled: str) -> bool:
+    """Whether an engine may open this directory under a path. Reads links.
 
-    A copy or a moved graph keeps paths of its old home: no engine reaches *this* directory through
-    them, so they do not count.
+    A relative one leads here from a directory that only its engine knows. A copy or a moved graph keeps paths of its
+    old home: no engine reaches *this* directory through them, so they do not count.
     """
-    if not os.path.isabs(recorded):
-        return True
-    return os.path.exists(recorded) and os.path.samefile(recorded, graph.uri)
-
-
-def _is_place_of(graph: Graph, place: GraphLocation, spelled: str) -> bool:
-    """Whether a root leads to the graph; a relative one does so from a directory that only its engine knows. Reads."""
-    if not (place.is_local and graph.storage.is_local):
-        return place.root == graph.uri
     return not os.path.isabs(spelled) or (os.path.exists(spelled) and os.path.samefile(spelled, graph.uri))
 
 
