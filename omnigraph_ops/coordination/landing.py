@@ -182,10 +182,6 @@ class _Queue:
                 with self._changed:
                     seats, self._waiting = self._waiting, []
                 _share_turn(seats, keeper)
-        except OpsError:
-            # What fails after its turn takes nothing of it back.
-            if not seat.over:
-                raise
         finally:
             with self._changed:
                 for other in seats:
