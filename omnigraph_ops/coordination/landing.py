@@ -20,7 +20,7 @@ from omnigraph_ops.coordination.guards import refuse_pending
 from omnigraph_ops.coordination.lease import LeaseKeeper, committer_turn
 from omnigraph_ops.coordination.pace import Patience, pace_of
 from omnigraph_ops.coordination.window import ArmedWindow, discard, publish_together, remove
-from omnigraph_ops.errors import LeaseHeld, OpsError, OutcomeUnknown, PublishConflict, RecoveryNeeded, RecoveryPending
+from omnigraph_ops.errors import LeaseHeld, OutcomeUnknown, PublishConflict, RecoveryNeeded, RecoveryPending
 from omnigraph_ops.graph.graph import Graph
 from omnigraph_ops.graph.publish import Ready, read_ahead
 from omnigraph_ops.graph.state import TableEntry
