@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
-from dataclasses import replace
 
 import pytest
 
@@ -45,7 +44,7 @@ class Meanwhile(Run):
 
 
 def beside(graph: Graph, act: Callable[[], object]) -> Graph:
-    return graph.under(replace(graph.run_context, run=Meanwhile(act)))
+    return graph.with_run(Meanwhile(act))
 
 
 def half_written(graph: Graph) -> Callable[[], object]:
