@@ -12,6 +12,7 @@ import pyarrow as pa
 from omnigraph_ops.demo.contract import DemoTable
 from omnigraph_ops.demo.tables import Dataset, append, create
 from omnigraph_ops.graph.layout import ACTORS_DIR, COMMITS_DIR, MANIFEST_DIR, STAMP_KEY, new_ulid, now_us, version_path
+from omnigraph_ops.graph.publish import merge_rows
 from omnigraph_ops.graph.schema import TableIdentity
 from omnigraph_ops.graph.state import (
     ACTORS_SCHEMA,
@@ -88,18 +89,6 @@ def stamp_manifest(manifest: Dataset, stamp: int) -> None:
     """The two commits after the creation: version management, then the stamp. Writes."""
     manifest.update_config({"table_version_management": "true"})
     manifest.update_schema_metadata({STAMP_KEY: str(stamp)})
-
-
-def merge_rows(manifest: Dataset, rows: pa.Table) -> None:
-    """The row-level compare-and-swap of a publish. Writes."""
-    (
-        manifest.merge_insert(["object_id"])
-        .when_matched_update_all()
-        .when_not_matched_insert_all()
-        .conflict_retries(0)
-        .use_index(False)
-        .execute(rows)
-    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -6,6 +6,8 @@ import contextlib
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 
+import pyarrow as pa
+
 from omnigraph_ops.errors import OpsError, OutcomeUnknown, PublishConflict, StalePlan
 from omnigraph_ops.graph.graph import Graph
 from omnigraph_ops.graph.lance_manifest import highest_fragment_id, name_after, read_manifest
@@ -80,6 +82,18 @@ def version_update(graph: Graph, entry: TableEntry, version: int, *, rows: int) 
     return TableUpdate(entry=entry, version=version, row_count=rows, metadata_json=metadata.to_json())
 
 
+def merge_rows(manifest: Dataset, rows: pa.Table) -> None:
+    """Put rows into a graph manifest by their ids, in one compare-and-swap; the handle moves to its version. Writes."""
+    (
+        manifest.merge_insert(["object_id"])
+        .when_matched_update_all()
+        .when_not_matched_insert_all()
+        .conflict_retries(0)
+        .use_index(False)
+        .execute(rows)
+    )
+
+
 def publish(
     graph: Graph,
     updates: tuple[TableUpdate, ...],
@@ -128,14 +142,7 @@ class _Publish:
             return state.manifest_version
         try:
             with lance_errors(f"publish to {graph.uri}"):
-                (
-                    manifest.merge_insert(["object_id"])
-                    .when_matched_update_all()
-                    .when_not_matched_insert_all()
-                    .conflict_retries(0)
-                    .use_index(False)
-                    .execute(rows)
-                )
+                merge_rows(manifest, rows)
         except CommitContention:
             return None
         except LanceFailure as error:

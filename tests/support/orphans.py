@@ -11,9 +11,9 @@ from pathlib import Path
 
 import pyarrow as pa
 
-from omnigraph_ops.demo.publisher import merge_rows
 from omnigraph_ops.graph import Graph
 from omnigraph_ops.graph.layout import new_ulid, now_us
+from omnigraph_ops.graph.publish import merge_rows
 from omnigraph_ops.graph.stamp import Lineage
 from omnigraph_ops.graph.state import MANIFEST_SCHEMA_3, MANIFEST_SCHEMA_6, ManifestRow, manifest_table
 from omnigraph_ops.models.orphans import OrphanKind, OrphansPlan, OrphansReport
