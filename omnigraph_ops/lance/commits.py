@@ -23,7 +23,7 @@ from lance.dataset import LanceOperation, Transaction
 from lance.fragment import FragmentMetadata, write_fragments
 
 from omnigraph_ops.lance.gateway import CommitConflict, Dataset, LanceFailure, every_index, lance_errors
-from omnigraph_ops.lance.rewrites import Sources, current, result_sources
+from omnigraph_ops.lance.rewrites import current, result_sources, sources_of
 
 OPERATION_PROPERTY = "omnigraph_ops.operation"
 """Property of the transactions of this tool: the id of the armed operation."""
@@ -219,7 +219,7 @@ class RewriteChange:
         return LanceOperation.Rewrite(groups=groups, rewritten_indices=[])
 
     def difference(self, before: Dataset, after: Dataset) -> str | None:
-        old, new = current(before).sources, current(after).sources
+        old, new = sources_of(before), sources_of(after)
         replaced = frozenset[tuple[int, str]]().union(*map(result_sources, self.results))
         fresh = {number for number, _ in new - old}
         fragments = [f.metadata for f in after.get_fragments() if f.fragment_id in fresh]
@@ -279,5 +279,4 @@ def segment_ids(dataset: Dataset, names: Collection[str] | None = None) -> froze
 
 
 def _moved(before: Dataset, after: Dataset) -> str | None:
-    sources: tuple[Sources, Sources] = current(before).sources, current(after).sources
-    return None if sources[0] == sources[1] else "has other fragments"
+    return None if sources_of(before) == sources_of(after) else "has other fragments"

@@ -14,7 +14,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from omnigraph_ops.lance.gateway import Dataset, LanceFailure, fragment_print, is_blob, lance_errors, live_rows
-from omnigraph_ops.lance.rewrites import validate_rewrite
+from omnigraph_ops.lance.rewrites import sources_of, validate_rewrite
 from omnigraph_ops.lance.tables import open_indexes
 
 Hashes = npt.NDArray[np.uint64]
@@ -374,8 +374,6 @@ def unreadable(before: Dataset | None, after: Dataset) -> str | None:
 
 def _same_row_ids(before: Dataset, after: Dataset) -> bool:
     """Whether the fragments that are not the same on both sides hold the same rows. Reads row ids, no column."""
-    old = {f.fragment_id: f.print for f in fragment_prints(before)}
-    new = {f.fragment_id: f.print for f in fragment_prints(after)}
-    gone = [number for number, text in old.items() if new.get(number) != text]
-    made = [number for number, text in new.items() if old.get(number) != text]
+    old, new = sources_of(before), sources_of(after)
+    gone, made = ([number for number, _ in only] for only in (old - new, new - old))
     return np.array_equal(np.sort(row_versions(before, gone).ids), np.sort(row_versions(after, made).ids))
