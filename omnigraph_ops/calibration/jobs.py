@@ -140,7 +140,7 @@ def _copies(bench: Bench, folder: Path, fragments: int) -> TimedWork:
     return TimedWork(
         size=sum(file.stat().st_size for file in folder.rglob("*") if file.is_file()),
         here=lambda: Backup().run(graph, request, SILENT),
-        there=lambda submit: Backup().run_on_spark(graph, request, SILENT, submit),
+        there=lambda submit: Backup().run(graph, request, SILENT, submit),
         undo=lambda: shutil.rmtree(backups, ignore_errors=True),
     )
 
@@ -214,7 +214,7 @@ def _searches(bench: Bench, folder: Path, files: int) -> TimedWork:
     return TimedWork(
         size=number,
         here=lambda: Orphans().plan(graph, OrphansRequest(), SILENT),
-        there=lambda submit: Orphans().plan_on_spark(graph, OrphansRequest(), SILENT, submit),
+        there=lambda submit: Orphans().plan(graph, OrphansRequest(), SILENT, submit),
     )
 
 

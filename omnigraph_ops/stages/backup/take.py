@@ -61,7 +61,8 @@ Copier = Callable[[Transfer, CopyPlan, Callable[[], None]], Transferred]
 """Does all of a plan, as `Transfer.run` does; calls the third argument meanwhile, which raises when it has to stop."""
 
 
-def _in_process(transfer: Transfer, plan: CopyPlan, _check: Callable[[], None]) -> Transferred:
+def copied_here(transfer: Transfer, plan: CopyPlan, _check: Callable[[], None]) -> Transferred:
+    """In this process. As `Copier`."""
     return transfer.run(plan)
 
 
@@ -70,7 +71,7 @@ def backup_graph(
     target: str,
     options: BackupOptions = _DEFAULTS,
     *,
-    copier: Copier = _in_process,
+    copier: Copier = copied_here,
     progress: Progress = SILENT,
 ) -> BackupReport:
     """Back up a graph below `target`, reached as the graph is. Writes there, and while it copies a freeze in the graph.

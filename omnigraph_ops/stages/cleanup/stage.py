@@ -25,7 +25,7 @@ from omnigraph_ops.models.runs import Unit
 from omnigraph_ops.progress import Progress
 from omnigraph_ops.quantities import FROM_AN_HOUR, duration, human_bytes
 from omnigraph_ops.requests import TablesRequest
-from omnigraph_ops.stages.stage import WRITERS_REFUSED, Effect, FormField, Measure, PartedStage, TaskIds
+from omnigraph_ops.stages.stage import WRITERS_REFUSED, Effect, FormField, Measure, PartedStage, Submit, TaskIds
 from omnigraph_ops.views.markdown import (
     count,
     counted,
@@ -119,13 +119,15 @@ class Cleanup(PartedStage[CleanupRequest, CleanupPlan, CleanupReport]):
     button = "Clean up versions"
     age = duration(SHORTEST_AGE_SECONDS)
 
-    def plan(self, graph: Graph, request: CleanupRequest, tell: Progress) -> CleanupPlan:
+    def plan(self, graph: Graph, request: CleanupRequest, tell: Progress, submit: Submit | None = None) -> CleanupPlan:
         """Which versions go, and what holds the others. Reads."""
         from omnigraph_ops.stages.cleanup.plan import plan_cleanup
 
         return plan_cleanup(graph, request.policy, tables=request.tables)
 
-    def apply(self, graph: Graph, plan: CleanupPlan, tell: Progress, *, force: bool = False) -> CleanupReport:
+    def apply(
+        self, graph: Graph, plan: CleanupPlan, tell: Progress, submit: Submit | None = None, *, force: bool = False
+    ) -> CleanupReport:
         """Remove exactly the planned versions and forks. Destroys."""
         from omnigraph_ops.stages.cleanup.apply import cleanup_all
 

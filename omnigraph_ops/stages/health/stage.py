@@ -8,7 +8,7 @@ from omnigraph_ops.models.health import HealthReport, TableHealth, VectorHealth,
 from omnigraph_ops.progress import Progress
 from omnigraph_ops.quantities import human_bytes, moment
 from omnigraph_ops.requests import Count, Option, TablesRequest
-from omnigraph_ops.stages.stage import Effect, RunStage, not_read
+from omnigraph_ops.stages.stage import Effect, RunStage, Submit, not_read
 from omnigraph_ops.views.markdown import some
 from omnigraph_ops.views.view import Section, View, filled
 
@@ -50,7 +50,7 @@ class Health(RunStage[HealthRequest, HealthReport]):
     )
     request = HealthRequest
 
-    def run(self, graph: Graph, request: HealthRequest, tell: Progress) -> HealthReport:
+    def run(self, graph: Graph, request: HealthRequest, tell: Progress, submit: Submit | None = None) -> HealthReport:
         """Score. Reads."""
         from omnigraph_ops.stages.health.read import health
 

@@ -8,7 +8,7 @@ from omnigraph_ops.models.health import FAILED, CheckReport, RecoverReport, Unlo
 from omnigraph_ops.models.runs import Unit
 from omnigraph_ops.progress import Progress
 from omnigraph_ops.requests import Option, Request, Seconds
-from omnigraph_ops.stages.stage import Effect, RunStage
+from omnigraph_ops.stages.stage import Effect, RunStage, Submit
 from omnigraph_ops.views.view import Section, View, filled
 
 if TYPE_CHECKING:
@@ -37,7 +37,7 @@ class Check(RunStage[CheckRequest, CheckReport]):
     )
     request = CheckRequest
 
-    def run(self, graph: Graph, request: CheckRequest, tell: Progress) -> CheckReport:
+    def run(self, graph: Graph, request: CheckRequest, tell: Progress, submit: Submit | None = None) -> CheckReport:
         """Look. Reads."""
         from omnigraph_ops.stages.recovery.check import check
 
@@ -59,7 +59,7 @@ class Recover(RunStage[RecoverRequest, RecoverReport]):
     request = RecoverRequest
     report_type = RecoverReport
 
-    def run(self, graph: Graph, request: RecoverRequest, tell: Progress) -> RecoverReport:
+    def run(self, graph: Graph, request: RecoverRequest, tell: Progress, submit: Submit | None = None) -> RecoverReport:
         """Finish, or roll back. Publishes."""
         from omnigraph_ops.stages.recovery.recover import recover
 

@@ -95,7 +95,7 @@ class SubmitBackupOperator(SubmitJobOperator):
         self.request = dict(request or {})
 
     def run_stage(self, graph: Graph, context: Context) -> Any:
-        stage, tell = UNASKED_BY_NAME["backup"], Lines(self.log.info)
+        stage = UNASKED_BY_NAME["backup"]
         if not self.request.get("destination"):
             raise InvalidInput("no destination named: set the param destination or the Variable omnigraph_backups")
         request = request_in(stage, self.request)
@@ -103,10 +103,8 @@ class SubmitBackupOperator(SubmitJobOperator):
         def submit(job: str, arguments: Sequence[str], value: type[T], check: Callable[[], None]) -> T:
             return self.submitted(context, graph, job, arguments, value)
 
-        if graph.settings.spark_copy_threshold_bytes is None:
-            report = stage.run(graph, request, tell)
-        else:
-            report = stage.run_on_spark(graph, request, tell, submit)
+        here = graph.settings.spark_copy_threshold_bytes is None
+        report = stage.run(graph, request, Lines(self.log.info), None if here else submit)
         self.log.info("%s", plain_text(stage.view(report)))
         graph.run.notes(report)
         return serde.to_json(report)

@@ -132,8 +132,7 @@ class PlanStageOperator(_MaySubmit):
         request = request_in(stage, self.request)
         if why := stage.too_young(request, asked=True):
             raise ApprovalMissing(f"{why}; only the shell takes it, with --allow-young")
-        tell, submit = Lines(self.log.info), self.submits(graph, stage)
-        return stage.plan(graph, request, tell) if submit is None else stage.plan_on_spark(graph, request, tell, submit)
+        return stage.plan(graph, request, Lines(self.log.info), self.submits(graph, stage))
 
 
 def apply_task(plan: PlanStageOperator) -> Any:
@@ -181,11 +180,9 @@ class ApplyStageOperator(_Applies, _MaySubmit):
         return serde.to_json(report)
 
     def _apply(self, graph: Graph, plan: Any, *, force: bool) -> Any:
-        stage, tell = planned(self.stage), Lines(self.log.info)
+        stage = planned(self.stage)
         submit = self.submits(graph, stage) if stage.applies_on_spark else None
-        if submit is None:
-            return stage.apply(graph, plan, tell, force=force)
-        return stage.apply_on_spark(graph, plan, tell, submit, force=force)
+        return stage.apply(graph, plan, Lines(self.log.info), submit, force=force)
 
     def _carried_out(self, graph: Graph, plan: Any) -> Any:
         """The report of a killed attempt of this task, if that one did the whole plan; else None. Reads."""
