@@ -217,8 +217,8 @@ def _plan(call: Call, stage: AnyPlanned, graph: Graph, approved: Any, request: A
 def _apply(call: Call, stage: AnyPlanned, graph: Graph, plan: Any) -> int:
     """Carry out the plan and print what came of it; the effect of the stage."""
     force = bool(call.options.get("force"))
-    call.note(plan)
-    if call.recorder is not None and stage.nothing_to_do(plan) is None:
+    call.recorder.note(plan)
+    if stage.nothing_to_do(plan) is None:
         call.recorder.decided(stage.name, plan.digest, forced=force)
     report = stage.apply(graph, plan, call.progress, submit_of(call), force=force)
     call.emit(report, stage.view(report))

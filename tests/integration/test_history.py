@@ -17,6 +17,7 @@ import pytest
 from omnigraph_ops.cli.call import Call, Parsed
 from omnigraph_ops.cli.parsing import parse
 from omnigraph_ops.cli.process import Signals
+from omnigraph_ops.cli.recording import Recorder
 from omnigraph_ops.coordination.state import HISTORY_PATH
 from omnigraph_ops.errors import OpsError, StorageError
 from omnigraph_ops.graph import Graph
@@ -403,7 +404,8 @@ def test_which_calls_write(monkeypatch: pytest.MonkeyPatch) -> None:
     def call(text: str) -> bool:
         parsed = parse(text.split())
         assert isinstance(parsed, Parsed)
-        call = Call(verb=parsed.verb, options=parsed.options, signals=Signals(own_process=False))
+        recorder = Recorder(parsed.verb, Signals(own_process=False))
+        call = Call(verb=parsed.verb, options=parsed.options, recorder=recorder)
         with contextlib.suppress(OpsError, Opened):
             parsed.run(call)
         return call.writes

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from omnigraph_airflow.forms import request_in
-from omnigraph_airflow.operators.base import OmnigraphOperator
+from omnigraph_airflow.operators.base import OmnigraphOperator, RequestOperator
 from omnigraph_airflow.operators.spark_jobs import SubmitJobOperator
 from omnigraph_airflow.run_report import run_id_of
 from omnigraph_ops import serde
@@ -25,19 +25,11 @@ T = TypeVar("T")
 _MOST_NAMED = 5
 
 
-class FreezeOperator(OmnigraphOperator):
+class FreezeOperator(RequestOperator):
     """Freezes the graph; returns the id of the freeze. The setup of whatever copies it.
 
     A retry ends what the attempt before it took and could not name any more.
-
-    :param request: what is asked of the freeze, by the names of its request's fields (templated).
     """
-
-    template_fields: Sequence[str] = ("graph", "request")
-
-    def __init__(self, *, request: Mapping[str, Any] | None = None, **kwargs: Any) -> None:
-        super().__init__(**kwargs)
-        self.request = dict(request or {})
 
     def run_stage(self, graph: Graph, context: Context) -> Any:
         from omnigraph_ops.coordination.freezes import unfreeze_all
@@ -79,20 +71,14 @@ class UnfreezeOperator(OmnigraphOperator):
             return None
 
 
-class SubmitBackupOperator(SubmitJobOperator):
+class SubmitBackupOperator(RequestOperator, SubmitJobOperator):
     """Copies a frozen graph below a destination, on Spark from a threshold on; a retry goes on where it ended.
 
     The setting `OMNIGRAPH_OPS_SPARK_COPY_THRESHOLD_BYTES` is the threshold; where it is not set, the task copies
     everything itself and needs no Spark.
-
-    :param request: what is asked of the backup, by the names of its request's fields (templated).
     """
 
     template_fields: Sequence[str] = (*SubmitJobOperator.template_fields, "request")
-
-    def __init__(self, *, request: Mapping[str, Any] | None = None, **kwargs: Any) -> None:
-        super().__init__(**kwargs)
-        self.request = dict(request or {})
 
     def run_stage(self, graph: Graph, context: Context) -> Any:
         stage = UNASKED_BY_NAME["backup"]

@@ -69,6 +69,19 @@ class OmnigraphOperator(BaseOperator):
         raise NotImplementedError
 
 
+class RequestOperator(OmnigraphOperator):
+    """Runs a stage as somebody asks for it.
+
+    :param request: what is asked of the stage, by the names of its request's fields (templated).
+    """
+
+    template_fields: Sequence[str] = ("graph", "request")
+
+    def __init__(self, *, request: Mapping[str, Any] | None = None, **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+        self.request = dict(request or {})
+
+
 def refuse_unknown_params(context: Context, known: Sequence[str] | None) -> None:
     """Refuse a run that was triggered with a param that its DAG does not have: a default would be taken. Pure."""
     if known is None:
@@ -167,21 +180,17 @@ class OfLotOperator(OmnigraphOperator):
         return str(self.lot[0]) if len(self.lot) == 1 else None
 
 
-class OptimizeLotOperator(OfLotOperator):
+class OptimizeLotOperator(OfLotOperator, RequestOperator):
     """Optimizes a lot, in this process or on Spark.
 
-    :param lot: the table keys (templated).
-    :param request: what is asked of optimize, by the names of its request's fields (templated).
     :param not_after: the run's deadline in microseconds (templated): later than that the tables wait.
     """
 
     template_fields: Sequence[str] = (*OfLotOperator.template_fields, "request", "not_after")
 
-    def __init__(
-        self, *, request: Mapping[str, Any] | None = None, not_after: int | str | None = None, **kwargs: Any
-    ) -> None:
+    def __init__(self, *, not_after: int | str | None = None, **kwargs: Any) -> None:
         super().__init__(**kwargs)
-        self.request, self.not_after = dict(request or {}), not_after
+        self.not_after = not_after
 
     def left_alone(self, graph: Graph, table_key: str) -> TableStats | None:
         """The row of a table that may not be optimized now, frozen or late, though it was planned; else None. Reads."""

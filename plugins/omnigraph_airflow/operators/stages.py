@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from airflow.sdk import XComArg
@@ -17,6 +17,7 @@ from omnigraph_airflow.operators.base import (
     LOT_LABEL,
     LotOperator,
     OmnigraphOperator,
+    RequestOperator,
     frozen_since,
     keep_plan,
     kept_plan,
@@ -62,13 +63,12 @@ class _MaySubmit(OmnigraphOperator):
             self._submits.kill()
 
 
-class PlanStageOperator(_MaySubmit):
+class PlanStageOperator(_MaySubmit, RequestOperator):
     """Decides what a stage would do; changes nothing. Returns the kept plan's name.
 
     Of a stage that is carried out in parts it returns lots of them, and leaves the plan's name as XCom `plan`.
 
     :param stage: name of a stage that plans first: `cleanup`.
-    :param request: what is asked of it, by the names of its request's fields (templated).
     :param digest: use the kept plan of this digest instead of making one (templated).
     :param after: what the task before this one left (templated); None: that one did not finish, then this skips.
     :param skip_frozen: skip a graph that is wholly frozen, where nothing could be carried out.
@@ -81,7 +81,6 @@ class PlanStageOperator(_MaySubmit):
         self,
         *,
         stage: str,
-        request: Mapping[str, Any] | None = None,
         digest: str | None = None,
         after: Any = "",
         skip_frozen: bool = False,
@@ -89,7 +88,6 @@ class PlanStageOperator(_MaySubmit):
     ) -> None:
         super().__init__(**kwargs)
         self.stage = planned(stage).name
-        self.request = dict(request or {})
         self.digest = digest
         self.after = after
         self.skip_frozen = skip_frozen
