@@ -109,8 +109,7 @@ def _pace(pace: int | None) -> list[str]:
     graph=False,
 )
 def backups_verb(call: Call) -> int:
-    from omnigraph_ops.outcomes.backups import place_of
-    from omnigraph_ops.stages.backup.listing import list_backups
+    from omnigraph_ops.outcomes.backups import list_backups, place_of
     from omnigraph_ops.stages.backup.stage import backups_view
 
     destination = place_of(call.options["destination"])

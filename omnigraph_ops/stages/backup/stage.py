@@ -105,7 +105,7 @@ class Verified(Recorded[VerifyReport]):
 
 def _with_newest(graph: Graph, request: BackupRequest) -> BackupRequest:
     """The request, with the newest finished backup as its base where it asks for that. Reads."""
-    from omnigraph_ops.stages.backup.listing import newest_finished
+    from omnigraph_ops.outcomes.backups import newest_finished
 
     if not request.incremental:
         return request
