@@ -124,8 +124,7 @@ class Recorder:
 
     def _keep(self, graph: Graph, run: RecordedRun, results: RunResults) -> bool:
         """Add the record to the history; one that cannot be added is left in the journal. Writes."""
-        days = graph.settings.history_days
-        record, kept = history.keep(graph, lambda: record_of(run.header, results), days=days, warn=_warn)
+        record, kept = history.keep(graph, lambda: record_of(run.header, results), warn=_warn)
         if record is not None and not kept:
             run.keep_for_later(record)
         return kept

@@ -116,7 +116,7 @@ def end(graph: Graph, run: RecordedRun) -> RunRecord:
     results = replace(with_units(run.results, run.records), decisions=run.decisions)
     event, detail = audit_end(results, error=None, interrupted=False)
     audit_log.append(graph.storage, event, **run.subject(DIGEST), detail=detail)
-    history.append(graph, record_of(run.header, results), days=400)
+    history.append(graph, record_of(run.header, results))
     run.settled()
     record = history.read_run(graph, run.header.run_id)
     assert record is not None

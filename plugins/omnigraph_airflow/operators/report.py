@@ -113,7 +113,7 @@ class ReportOperator(BaseOperator):
             header = replace(header, started_at_us=facts.began_us or header.started_at_us)
             return record_of(header, replace(results, after=look(everything_now, graph)))
 
-        record, kept = history.keep(graph, make, days=graph.settings.history_days, warn=self.log.warning)
+        record, kept = history.keep(graph, make, warn=self.log.warning)
         if record is not None and kept:
             with suppress(OpsError):
                 mark_recorded(graph.storage, record.header)
