@@ -186,12 +186,7 @@ def files_verb(call: Call) -> int:
     freeze = read_freeze(graph, call.options["freeze_id"])
     files = cut_files(graph, freeze, call.progress)
     if call.options["checksum"]:
-        files = with_checksums(
-            graph,
-            files,
-            workers=graph.settings.concurrency,
-            progress=call.progress,
-        )
+        files = with_checksums(graph, files, call.progress)
         refuse_lost(graph, freeze, "nothing was listed")
     found = file_list(graph, freeze.freeze_id, files)
     if form == "table" or call.json:

@@ -216,7 +216,7 @@ class LiveTables:
     graph: Graph
     view: GraphView
     clones: Mapping[str, str]
-    """Why the tables stay that clone others, or that others clone, by their path."""
+    """Who else reads files of a table, as a sentence, by the path of the table."""
 
     def refusal(self, entry: TableEntry, ignoring: Collection[str] = ()) -> str | None:
         """Why no version of one may be collected right now, None when it may. Reads.
