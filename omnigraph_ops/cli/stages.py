@@ -79,9 +79,9 @@ def _run_unasked(call: Call, stage: AnyRun) -> int:
     try:
         with fence_of(call, call.open(stage.settings(request, Settings.from_env()))) as graph:
             report = stage.run(graph, request, call.progress, submit_of(call))
+            call.emit(report, stage.view(report))
     except Stopped:
         return 1  # the record has how far it came, and the command ends as one that was interrupted
-    call.emit(report, stage.view(report))
     if problem := stage.problem(report):
         raise OpsError(problem)
     return stage.exit_code(report)

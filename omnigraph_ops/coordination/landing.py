@@ -11,7 +11,6 @@ import contextlib
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from functools import lru_cache, partial
 
@@ -21,13 +20,12 @@ from omnigraph_ops.coordination.guards import refuse_pending
 from omnigraph_ops.coordination.lease import LeaseKeeper, committer_turn
 from omnigraph_ops.coordination.pace import Patience, pace_of
 from omnigraph_ops.coordination.window import ArmedWindow, discard, publish_together, remove
-from omnigraph_ops.errors import LeaseHeld, OpsError, OutcomeUnknown, PublishConflict, RecoveryNeeded, RecoveryPending
+from omnigraph_ops.errors import LeaseHeld, OutcomeUnknown, PublishConflict, RecoveryNeeded, RecoveryPending
 from omnigraph_ops.graph.graph import Graph
 from omnigraph_ops.graph.publish import Ready, read_ahead
 from omnigraph_ops.graph.state import TableEntry
 from omnigraph_ops.lance.commits import Change, Draft
 from omnigraph_ops.models.history import UnitWindow
-from omnigraph_ops.progress import Progress
 
 _ATTEMPTS = 5
 _POLL_SECONDS = 0.5
@@ -184,10 +182,6 @@ class _Queue:
                 with self._changed:
                     seats, self._waiting = self._waiting, []
                 _share_turn(seats, keeper)
-        except OpsError:
-            # What follows a turn, a lease that cannot be released for one, takes nothing of it back.
-            if not seat.over:
-                raise
         finally:
             with self._changed:
                 for other in seats:
@@ -272,22 +266,6 @@ def _close(seats: Sequence[_Seat], keeper: LeaseKeeper, ready: Ready, started: f
     keeper.leave(serde.dumps(pace))
     for seat in landed:
         seat.closed = UnitWindow(unit=seat.window.unit, seconds=round(seconds, 4))
-
-
-@contextlib.contextmanager
-def released_or_told(
-    lease: AbstractContextManager[LeaseKeeper], name: str, progress: Progress
-) -> Iterator[LeaseKeeper]:
-    """Hold a lease for the block; that it cannot be released is told, and takes back nothing that the block did."""
-    done = False
-    try:
-        with lease as keeper:
-            yield keeper
-            done = True
-    except OpsError as error:
-        if not done:
-            raise
-        progress(f"warning: {name} could not be released: {error}")
 
 
 _ROOM_SECONDS = 0.1

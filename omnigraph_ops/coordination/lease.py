@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import logging
 import re
 import threading
 import time
@@ -26,12 +27,14 @@ from omnigraph_ops.config.settings import LONGEST_TTL_SECONDS
 from omnigraph_ops.coordination.environment import is_running, process_name, refuse_unsafe_store, this_process, was_here
 from omnigraph_ops.coordination.state import LEASE_FILE, LEASE_PATH, Records, refuse
 from omnigraph_ops.errors import InvalidInput, LeaseHeld, OpsError, StorageError
+from omnigraph_ops.quantities import age
 from omnigraph_ops.storage.inventory import folders_in
 from omnigraph_ops.storage.store import Storage
 
 if TYPE_CHECKING:
     from omnigraph_ops.graph import Graph
 
+_LOG = logging.getLogger(__name__)
 Pause = Callable[[float], None]
 _POLL_SECONDS = 0.05
 _POLL_OWN_SECONDS = 0.5
@@ -119,17 +122,26 @@ class LeaseKeeper:
                 return
 
     def release(self) -> None:
-        """Stop renewing and mark the lease as free if it is still ours. Writes."""
+        """Stop renewing and mark the lease as free if it is still ours. Writes.
+
+        That this fails is told and not raised: it takes nothing back of what was done under the lease.
+        """
         self._stop.set()
         self._thread.join()
         with self._writing:
             try:
                 if self._is_ours():
                     self._write(replace(self._lease, released=True))
-            except OpsError:
+            except OpsError as error:
                 # A full disk for one: nobody in this process acts under it any more all the same.
                 _given_up().add(self._lease.token)
-                raise
+                _LOG.warning(
+                    "%s of %s could not be released; other machines wait for %s until they take it over: %s",
+                    self._place.name,
+                    self._storage.root,
+                    age(self._lease.ttl_seconds),
+                    error,
+                )
 
     def _renew_forever(self) -> None:
         while not self._stop.wait(self._lease.ttl_seconds / 3):

@@ -154,13 +154,13 @@ class Graph:
         except LanceFailure as error:
             why = "if it stays like that, files of the graph are damaged or gone: restore it from a backup"
             raise type(error)(f"{error}; {why}") from error
-        if tables is not None:
-            return self.format.decode(self.context, self.format.about(rows, tables), branch, manifest.version)
-        # Of thousands of tables it takes long, and whoever works on one after the other asks for each of them.
-        known = self.context.decoded.get(branch)
+        # It takes long, and whoever works on a table asks again and again.
+        about = branch, None if tables is None else frozenset(tables)
+        known = self.context.decoded.get(about)
         if known is None or known[0]() is not rows or known[1].manifest_version != manifest.version:
-            known = weakref.ref(rows), self.format.decode(self.context, rows, branch, manifest.version)
-            self.context.decoded[branch] = known
+            read = rows if tables is None else self.format.about(rows, tables)
+            known = weakref.ref(rows), self.format.decode(self.context, read, branch, manifest.version)
+            self.context.decoded[about] = known
         return known[1]
 
     def published(self, table_key: str) -> TableEntry | None:

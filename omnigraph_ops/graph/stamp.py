@@ -121,8 +121,10 @@ class GraphContext:
     """How its store is reached, and other places that it is copied to."""
     manifest_rows: FragmentRows = field(default_factory=FragmentRows)
     """The graph manifest as this process reads it."""
-    decoded: dict[str | None, tuple[weakref.ref[pa.Table], BranchState]] = field(default_factory=dict)
-    """Each branch as it was read last, with the rows that said so."""
+    decoded: dict[tuple[str | None, frozenset[str] | None], tuple[weakref.ref[pa.Table], BranchState]] = field(
+        default_factory=dict
+    )
+    """Each branch, or some of its tables, as it was read last, with the rows that said so."""
     bases: list[tuple[tuple[BranchState, ...], tuple[BranchState, ...]]] = field(default_factory=list)
     """The branches whose merges were looked into last, and what those start from; at most one entry."""
     writers: dict[tuple[str, int], str | None] = field(default_factory=dict)

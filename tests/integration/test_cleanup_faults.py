@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from omnigraph_ops.coordination.lease import LeaseKeeper
+from omnigraph_ops.coordination.state import REMOVALS_DIR
 from omnigraph_ops.errors import StorageError
 from omnigraph_ops.graph import Graph
 from omnigraph_ops.graph.layout import version_path
@@ -20,6 +20,7 @@ from omnigraph_ops.stages.cleanup import apply
 from omnigraph_ops.stages.cleanup.plan import plan_cleanup
 from omnigraph_ops.stages.cleanup.stage import report_view
 from omnigraph_ops.stages.optimize.run import optimize_all
+from omnigraph_ops.storage.store import Storage
 from tests.conftest import DemoGraph
 from tests.support.rows import rows_everywhere
 from tests.support.shell import runner
@@ -113,18 +114,19 @@ def test_what_went_of_a_table_that_failed_is_counted() -> None:
     assert "removed 6 versions (100 bytes) across 1 tables" in report_view(report).title
 
 
-def test_a_lease_that_cannot_be_released_hides_nothing_that_was_removed(
+def test_an_announcement_that_cannot_be_taken_back_hides_nothing_that_was_removed(
     demo_graph: DemoGraph, stamp: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     graph = demo_graph(stamp=stamp, **SMALL)
-    plan, released = plan_cleanup(graph, RetentionPolicy(keep_versions=1)), LeaseKeeper.release
+    plan, delete = plan_cleanup(graph, RetentionPolicy(keep_versions=1)), Storage.delete
 
-    def fails(keeper: LeaseKeeper) -> None:
-        released(keeper)
-        raise StorageError("503 Slow Down")
+    def refusing(self: Storage, path: str) -> None:
+        if path.startswith(REMOVALS_DIR):
+            raise StorageError("503 Slow Down")
+        delete(self, path)
 
     with monkeypatch.context() as failing:
-        failing.setattr(LeaseKeeper, "release", fails)
+        failing.setattr(Storage, "delete", refusing)
         report = apply.cleanup_all(graph, plan)
     assert {t.table_key: len(t.versions) for t in report.tables} == {t.table_key: len(t.versions) for t in plan.tables}
     assert report.versions_removed == sum(len(t.versions) for t in plan.tables) > 0

@@ -44,6 +44,7 @@ from omnigraph_ops.stages.recovery.check import check
 from omnigraph_ops.stages.recovery.recover import recover
 from omnigraph_ops.storage.store import Storage
 from tests.support.fences import killed_behind_its_fence
+from tests.support.shell import Cli
 
 
 class _TimerOf(threading.Thread):
@@ -382,6 +383,21 @@ def test_a_fence_that_cannot_be_lifted_is_told_with_what_failed_before_it(
     said = f"the fence of {graph.uri} could not be lifted: cannot delete branch: ExpiredToken; until it is, the engine"
     assert str(raised.value).startswith(f"cannot move data/1.lance: ExpiredToken; {said}" if failed else said)
     assert f"`omnigraph-ops unlock {graph.uri} --confirm` lifts it" in str(raised.value)
+    assert unlock(graph, force=True) is not None
+
+
+def test_what_optimize_did_behind_a_fence_that_stays_is_reported(
+    graph: Graph, cli: Cli, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def expired(*_: object) -> None:
+        raise StorageError("cannot delete branch: ExpiredToken")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(LanceGateway, "delete_branch", expired)
+        done = cli("optimize --fence --json", graph.uri)
+    assert done.code == 1, done
+    assert "could not be lifted" in done.err
+    assert {table["table_key"] for table in done.json["tables"]} >= {"node:Person"}
     assert unlock(graph, force=True) is not None
 
 

@@ -94,6 +94,10 @@ def test_a_state_is_decoded_once(demo_graph: DemoGraph) -> None:
     assert [graph.state(), graph.state(branch)] == before
     assert graph.state() is before[0]
     assert graph.state(branch) is before[1]
+    person = graph.published("node:Person")
+    assert person is not None
+    assert graph.published("node:Person") is person
+    assert graph.published("edge:Knows") != person
     published = publish(graph, (), actor=None)
     assert graph.state().manifest_version == published.manifest_version
 

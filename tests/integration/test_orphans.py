@@ -13,13 +13,10 @@ import pytest
 from omnigraph_ops import serde
 from omnigraph_ops.config.settings import Settings
 from omnigraph_ops.coordination.holds import HeldVersion, HoldKind, place_hold
-from omnigraph_ops.coordination.lease import LeaseKeeper
-from omnigraph_ops.errors import StorageError
 from omnigraph_ops.graph import Graph, open_graph
 from omnigraph_ops.graph.publish import publish, table_update
 from omnigraph_ops.lance.tables import commit_results, execute_task, plan_tasks
 from omnigraph_ops.models.orphans import OrphanKind, OrphansPlan
-from omnigraph_ops.progress import Lines
 from omnigraph_ops.stages.orphans import apply
 from omnigraph_ops.stages.orphans.apply import apply_orphans
 from omnigraph_ops.stages.orphans.plan import plan_orphans
@@ -53,25 +50,6 @@ def test_a_graph_without_leftovers_has_no_candidates(demo_graph: DemoGraph, stam
     plan = plan_orphans(graph)
     assert (plan.files, plan.folders, plan.unknown, plan.skipped, plan.groups) == ((), (), (), (), ())
     assert plan.listed_files == sum(1 for p in Path(graph.uri).rglob("*") if p.is_file())
-
-
-def test_a_lease_that_cannot_be_released_hides_nothing_that_was_removed(
-    demo_graph: DemoGraph, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    graph, told, released = demo_graph(stamp=6, **SMALL), list[str](), LeaseKeeper.release
-    plant(graph)
-    age(graph.uri)
-    plan = plan_orphans(graph)
-
-    def fails(keeper: LeaseKeeper) -> None:
-        released(keeper)
-        raise StorageError("ExpiredToken")
-
-    monkeypatch.setattr(LeaseKeeper, "release", fails)
-    report = apply_orphans(graph, plan, progress=Lines(told.append))
-    assert (report.files_removed, report.failed) == (len(plan.files), ())
-    assert report.files_removed > 0
-    assert told[-1] == "warning: the committer lease could not be released: ExpiredToken"
 
 
 @pytest.mark.slow

@@ -18,7 +18,7 @@ import pytest
 
 from omnigraph_ops.config.settings import SparkEntry, SparkStage
 from omnigraph_ops.coordination.environment import this_machine
-from omnigraph_ops.coordination.lease import LeaseKeeper, LeasePlace, committer_lease
+from omnigraph_ops.coordination.lease import LeasePlace, committer_lease
 from omnigraph_ops.coordination.state import EXPIRE_ROWS_LEASE_PATH
 from omnigraph_ops.errors import (
     GraphFrozen,
@@ -32,7 +32,7 @@ from omnigraph_ops.errors import (
 from omnigraph_ops.lance.gateway import Dataset, LanceGateway
 from omnigraph_ops.lance.rows import clock_of, delete_in_fragment, fragment_ids
 from omnigraph_ops.models.rows import EpochUnit, RowBounds, RowPolicy, RowRetentionPlan
-from omnigraph_ops.progress import SILENT, Lines, Stopped
+from omnigraph_ops.progress import SILENT, Stopped
 from omnigraph_ops.spark.expire_job import delete_on_worker
 from omnigraph_ops.stages.expire_rows import apply
 from omnigraph_ops.stages.expire_rows.apply import DeletesDone, expire_rows, note_path
@@ -403,23 +403,6 @@ class TestPlain:
         ):
             expire_rows(opened(root), plan, engine=None)
         assert ids(root) == [0, 1, 2]
-
-    def test_a_lease_that_cannot_be_released_hides_nothing_that_was_deleted(
-        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
-        root, told, released = items(tmp_path, [1, 2, 60]), list[str](), LeaseKeeper.release
-        graph = opened(root)
-        plan = plan_row_retention(graph, [BY_TIME])
-
-        def fails(keeper: LeaseKeeper) -> None:
-            released(keeper)
-            if keeper._place.path == EXPIRE_ROWS_LEASE_PATH:
-                raise StorageError("ExpiredToken")
-
-        monkeypatch.setattr(LeaseKeeper, "release", fails)
-        report = expire_rows(graph, plan, engine=None, progress=Lines(told.append))
-        assert [(t.rows_removed, t.error) for t in report.tables] == [(1, None)]
-        assert told[-1] == "warning: the row retention lease could not be released: ExpiredToken"
 
     def test_who_lost_the_lease_since_the_count_deletes_nothing(
         self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

@@ -15,7 +15,7 @@ import pytest
 from omnigraph_ops.config.settings import Settings
 from omnigraph_ops.coordination import landing, pace, window
 from omnigraph_ops.coordination.landing import LandedUnit, land
-from omnigraph_ops.coordination.lease import LeaseKeeper, committer_lease
+from omnigraph_ops.coordination.lease import committer_lease
 from omnigraph_ops.errors import (
     DriftFound,
     GraphFrozen,
@@ -39,7 +39,7 @@ from omnigraph_ops.storage.store import Storage
 from tests.conftest import DemoGraph
 from tests.crash.harness_state import check_lineage
 from tests.support.converged import assert_pins_are_heads
-from tests.support.leases import is_free
+from tests.support.leases import is_free, refuse_releases
 from tests.support.rows import rows_of
 from tests.support.writers import delete_first, drift, entry_of
 
@@ -399,14 +399,8 @@ def test_who_waits_on_after_a_turn_that_was_broken_off_forgets_what_it_met_there
 def test_a_lease_that_cannot_be_released_takes_no_commit_back(
     demo_graph: DemoGraph, stamp: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    graph, real = demo_graph(stamp=stamp), LeaseKeeper.release
-
-    def releasing(self: LeaseKeeper) -> None:
-        real(self)
-        if threading.current_thread() is not threading.main_thread():
-            raise StorageError("no answer")
-
-    monkeypatch.setattr(LeaseKeeper, "release", releasing)
+    graph = demo_graph(stamp=stamp)
+    refuse_releases(monkeypatch)
     with all_waiting(graph) as came:
         pass
     assert landed(came, *KEYS), came

@@ -10,11 +10,14 @@ import time
 from collections.abc import Callable
 from dataclasses import replace
 
+import pytest
+
 from omnigraph_ops import serde
 from omnigraph_ops.coordination.environment import this_machine
 from omnigraph_ops.coordination.holds import HoldKind
 from omnigraph_ops.coordination.lease import Lease, committer_lease, read_lease
 from omnigraph_ops.coordination.state import HOLDS_DIR, LEASE_FILE, LEASE_PATH, RUNS_DIR
+from omnigraph_ops.errors import StorageError
 from omnigraph_ops.graph.layout import MAINTENANCE_DIR
 from omnigraph_ops.storage.inventory import below_folder
 from omnigraph_ops.storage.store import Storage
@@ -31,6 +34,18 @@ def is_free(storage: Storage, path: str = LEASE_PATH) -> bool:
     """Whether nobody holds the lease at a place."""
     lease = read_lease(storage, path)
     return lease is None or lease.released
+
+
+def refuse_releases(monkeypatch: pytest.MonkeyPatch) -> None:
+    """From here on the store takes no lease that is marked as released: the credentials have expired, for one."""
+    write = Storage.write
+
+    def refusing(self: Storage, path: str, data: bytes) -> None:
+        if is_lease(path) and json.loads(data)["released"]:
+            raise StorageError("ExpiredToken")
+        write(self, path, data)
+
+    monkeypatch.setattr(Storage, "write", refusing)
 
 
 def dead_pid() -> int:

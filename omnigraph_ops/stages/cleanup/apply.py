@@ -209,7 +209,7 @@ def _cleanup_table(graph: Graph, plan: CleanupPlan, table: TableCleanupPlan) -> 
     except OpsError as error:
         if done is None:
             raise
-        # The lease, for one, could not be released; what was removed is.
+        # The announcement could not be taken back; what was removed is.
         return done[0], done[1] or error
     return done
 

@@ -13,7 +13,6 @@ from tenacity import RetryError
 
 from omnigraph_ops.coordination.environment import refuse_wrong_clock
 from omnigraph_ops.coordination.freezes import refuse_any_freeze
-from omnigraph_ops.coordination.landing import released_or_told
 from omnigraph_ops.coordination.lease import LeaseKeeper, LeasePlace, committer_turn, patient_lease
 from omnigraph_ops.coordination.sealed import verify
 from omnigraph_ops.coordination.state import EXPIRE_ROWS_LEASE_PATH, RESULTS_DIR, Records
@@ -176,7 +175,7 @@ def expire_rows(
 
     ttl = graph.settings.lease_ttl_seconds
     lease = patient_lease(graph.storage, _PLACE, purpose="expire rows", ttl_seconds=ttl, pause=graph.run.pause)
-    with released_or_told(lease, _PLACE.name, progress) as keeper:
+    with lease as keeper:
         if engine is not None:
             sweep_branches(graph, engine, progress)
         stats: list[TableRowStats] = []

@@ -14,7 +14,6 @@ from omnigraph_ops.coordination.environment import refuse_wrong_clock
 from omnigraph_ops.coordination.freezes import sweep_ended
 from omnigraph_ops.coordination.graph_view import look
 from omnigraph_ops.coordination.guards import refuse_lasting
-from omnigraph_ops.coordination.landing import released_or_told
 from omnigraph_ops.coordination.lease import LeaseKeeper, committer_turn
 from omnigraph_ops.graph.graph import Graph
 from omnigraph_ops.models.cleanup import PlannedFile
@@ -63,7 +62,7 @@ def apply_orphans(graph: Graph, plan: OrphansPlan, *, progress: Progress = SILEN
     check_age(graph, plan.older_than_secs)
     refuse_wrong_clock(graph.storage, _NOTHING)
     sweep_ended(graph)
-    with released_or_told(committer_turn(graph, "orphans"), "the committer lease", progress) as keeper:
+    with committer_turn(graph, "orphans") as keeper:
         run = _Run(
             graph=graph,
             plan=plan,

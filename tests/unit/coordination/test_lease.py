@@ -22,9 +22,9 @@ from omnigraph_ops.coordination import lease as lease_module
 from omnigraph_ops.coordination.environment import start_of, this_machine
 from omnigraph_ops.coordination.lease import Lease, committer_lease, read_lease, working_holder
 from omnigraph_ops.coordination.state import LEASE_PATH
-from omnigraph_ops.errors import LeaseHeld, StorageError
+from omnigraph_ops.errors import LeaseHeld, OpsError, StorageError
 from omnigraph_ops.storage.store import Storage
-from tests.support.leases import bury_holders, dead_pid, is_free, most_holders, take_over
+from tests.support.leases import bury_holders, dead_pid, is_free, most_holders, refuse_releases, take_over
 
 LEASE = Lease(number=3, token="t", owner="o", purpose="p", ttl_seconds=0.3, pid=1, machine="elsewhere")
 
@@ -65,20 +65,27 @@ def test_numbers_only_grow(storage: Storage) -> None:
 
 
 @pytest.mark.usefixtures("watcher_sleeps")
-def test_a_release_that_cannot_be_written_stops_no_other_thread_of_the_process(storage: Storage) -> None:
-    class Full(Storage):
-        """A disk on which nothing fits any more."""
-
-        def write(self, path: str, data: bytes) -> None:
-            raise StorageError("No space left on device")
-
-    with (
-        pytest.raises(StorageError, match="No space"),
-        committer_lease(Full(storage.root), purpose="one", ttl_seconds=30, wait_seconds=0),
-    ):
+def test_a_release_that_cannot_be_written_is_told_and_stops_no_other_thread_of_the_process(
+    storage: Storage, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    refuse_releases(monkeypatch)
+    with committer_lease(storage, purpose="one", ttl_seconds=90, wait_seconds=0):
         pass
+    assert caplog.messages == [
+        f"the committer lease of {storage.root} could not be released; other machines wait for 1 min until they take "
+        "it over: ExpiredToken"
+    ]
     with committer_lease(storage, purpose="two", ttl_seconds=30, wait_seconds=0) as keeper:
         assert keeper.number == 2
+
+
+def test_a_release_that_cannot_be_written_hides_no_error(storage: Storage, monkeypatch: pytest.MonkeyPatch) -> None:
+    refuse_releases(monkeypatch)
+    with (
+        pytest.raises(OpsError, match="what went wrong"),
+        committer_lease(storage, purpose="one", ttl_seconds=30, wait_seconds=0),
+    ):
+        raise OpsError("what went wrong")
 
 
 def test_a_holder_on_another_machine_is_dead_after_a_ttl_of_watching(storage: Storage) -> None:
