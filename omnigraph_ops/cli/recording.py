@@ -24,7 +24,8 @@ from omnigraph_ops.graph.graph import Graph
 from omnigraph_ops.graph.layout import new_ulid, now_us
 from omnigraph_ops.models.history import Answer, RunDecision, RunHeader, RunOrigin
 from omnigraph_ops.outcomes import audit_log, history
-from omnigraph_ops.outcomes.record import audit_end, record_of, wants_audit
+from omnigraph_ops.outcomes.audit_log import audit_end, wants_audit
+from omnigraph_ops.outcomes.history import record_of
 from omnigraph_ops.outcomes.results import Interruption, RunResults, StageFailure, outcomes_of, with_units
 from omnigraph_ops.outcomes.runs import RecordedRun, settle
 from omnigraph_ops.outcomes.task_journals import settle_runs

@@ -16,9 +16,8 @@ from omnigraph_ops.models.history import Measured, RunDecision, RunHeader, RunOu
 from omnigraph_ops.models.outcomes import StageReport
 from omnigraph_ops.models.runs import RunIntent, TaskAttempt, Unit
 from omnigraph_ops.outcomes import audit_log, history, run_journal
-from omnigraph_ops.outcomes.audit_log import AuditEvent
-from omnigraph_ops.outcomes.history import redactor_of
-from omnigraph_ops.outcomes.record import audit_end, record_of
+from omnigraph_ops.outcomes.audit_log import AuditEvent, audit_end
+from omnigraph_ops.outcomes.history import record_of, redactor_of
 from omnigraph_ops.outcomes.results import (
     Interruption,
     RunResults,

@@ -23,9 +23,8 @@ from omnigraph_ops.graph.graph import Graph
 from omnigraph_ops.models.history import RunHeader, RunRecord, UnsettledRun
 from omnigraph_ops.models.runs import TaskAttempt
 from omnigraph_ops.outcomes import history, run_journal
-from omnigraph_ops.outcomes.audit_log import AuditEvent
-from omnigraph_ops.outcomes.history import redactor_of
-from omnigraph_ops.outcomes.record import audit_end, record_of
+from omnigraph_ops.outcomes.audit_log import AuditEvent, audit_end
+from omnigraph_ops.outcomes.history import record_of, redactor_of
 from omnigraph_ops.outcomes.results import Interruption, RunResults, merged, refuse_unknown, with_units
 from omnigraph_ops.outcomes.run_journal import Journal, Warn
 from omnigraph_ops.outcomes.runs import CUT_OFF, RecordedRun, end_audit, results_of, turn

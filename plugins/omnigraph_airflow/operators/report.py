@@ -102,7 +102,7 @@ class ReportOperator(BaseOperator):
     def _keep(self, context: Context, graph: Graph, facts: RunFacts, report: RunReport) -> None:
         """Write the record of the run and send its metrics; neither can fail the run. Writes."""
         from omnigraph_ops.outcomes import history
-        from omnigraph_ops.outcomes.record import record_of
+        from omnigraph_ops.outcomes.history import record_of
         from omnigraph_ops.outcomes.task_journals import mark_recorded
         from omnigraph_ops.stages.health.read import everything_now, look
 

@@ -27,7 +27,7 @@ from omnigraph_ops.models.optimize import Executor, OptimizePlan, OptimizeReport
 from omnigraph_ops.models.optimize import OptimizeDecision as PlanDecision
 from omnigraph_ops.models.orphans import OrphansReport, SparedFile
 from omnigraph_ops.models.repair import Classification, RepairAction, RepairPreview, RepairReport, RepairRow
-from omnigraph_ops.outcomes.record import record_of
+from omnigraph_ops.outcomes.history import record_of
 from omnigraph_ops.outcomes.results import Interruption, Snapshot, StageFailure, redacted, redacted_record, redactor
 from tests.support.history import header, noted, record, table
 
