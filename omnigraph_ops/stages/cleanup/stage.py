@@ -207,8 +207,7 @@ class Cleanup(PartedStage[CleanupRequest, CleanupPlan, CleanupReport]):
         return plan.total_versions, plan.total_bytes
 
     def files(self, plan: CleanupPlan) -> Sequence[PlannedFile]:
-        ours = [file for table in plan.tables for file in table.files]
-        return [*ours, *(file for fork in plan.orphaned_forks for file in fork.files)]
+        return plan.files
 
     def view(self, value: CleanupPlan | CleanupReport) -> View:
         return plan_view(value) if isinstance(value, CleanupPlan) else report_view(value)
@@ -238,7 +237,6 @@ def plan_view(plan: CleanupPlan) -> View:
     forks = tuple((f.table_key, f.branch, counted(len(f.files)), size_of(f.files)) for f in plan.orphaned_forks)
     kept = tuple((f.table_key, f.branch, f.error or "") for f in plan.kept_forks)
     untouched = tuple(t.table_key for t in plan.tables if not t.versions and not t.refused)
-    files = [*(f for t in plan.tables for f in t.files), *(f for fork in plan.orphaned_forks for f in fork.files)]
     return View(
         title=f"cleanup plan {plan.uri} ({plan.policy}) — {plan.total_versions} versions, "
         f"{plan.total_files} files, {human_bytes(plan.total_bytes)} across {len(plan.tables)} tables",
@@ -261,7 +259,7 @@ def plan_view(plan: CleanupPlan) -> View:
                 ),
                 Section(title="Protected versions", header=held, rows=protected, most=_MOST_ROWS),
                 Section(title="Nothing to remove", lines=untouched),
-                files_section((f.path, f.kind, human_bytes(f.size)) for f in files),
+                files_section((f.path, f.kind, human_bytes(f.size)) for f in plan.files),
             ]
         ),
     )
