@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any
 
 from airflow.sdk import BaseOperator, BaseOperatorLink
 from airflow.sdk.exceptions import AirflowFailException
@@ -14,6 +14,7 @@ from omnigraph_airflow import decisions
 from omnigraph_airflow.decisions import question_of
 from omnigraph_airflow.hooks.omnigraph import GRAPH, OmnigraphHook
 from omnigraph_airflow.links import GraphPageLink
+from omnigraph_airflow.run_report import Failure
 from omnigraph_airflow.task_run import NO_FAILURES, TASK_ERRORS, airflow_errors, failures_of, journaled
 from omnigraph_ops import serde
 from omnigraph_ops.coordination import sealed
@@ -26,11 +27,9 @@ from omnigraph_ops.parallel import in_parallel
 if TYPE_CHECKING:
     from airflow.sdk import Context
 
-    from omnigraph_airflow.run_report import Failure
     from omnigraph_ops.graph import Graph
 
-T = TypeVar("T")
-FAILURE = "failure"
+_FAILURE = "failure"
 """XCom key under which a failed task leaves its sentences for the report."""
 _PLANNED_BY = "planned_by"
 LOT_LABEL = "{{ task.label }}"
@@ -103,17 +102,17 @@ def failures_told(context: Context, table_key: str | None = None) -> Iterator[No
         raise
     except TASK_ERRORS as error:
         told = failures_of(context, table_key, error)
-        context["ti"].xcom_push(key=FAILURE, value=[serde.to_json(failure) for failure in told])
+        context["ti"].xcom_push(key=_FAILURE, value=[serde.to_json(failure) for failure in told])
         raise
 
 
-def pull_all(context: Context, cls: type[T], task_id: str, key: str) -> list[T]:
-    """What a task pushed under a key, mapped or not, as values; `InvalidInput` names the field that is none. Reads."""
-    found = context["ti"].xcom_pull(task_ids=task_id, key=key)
+def failures_handed(context: Context, task_id: str) -> list[Failure]:
+    """What a task left so, mapped or not; `InvalidInput` names the field that is none. Reads."""
+    found = context["ti"].xcom_pull(task_ids=task_id, key=_FAILURE)
     rows: list[Any] = []
     for value in found if isinstance(found, Iterable) else ():
         rows += value if isinstance(value, list) else [] if value is None else [value]
-    return [serde.from_json(cls, row) for row in rows]
+    return [serde.from_json(Failure, row) for row in rows]
 
 
 def keep_plan(context: Context, graph: Graph, plan: sealed.P) -> Any:
