@@ -95,8 +95,14 @@ class MeasuredJob:
     """The variable up to the threshold; or what a person does from there on, where there is no variable."""
     never: str
     """What to set where Spark pays at no size."""
-    measure: Callable[[Bench], tuple[Line, Line]]
-    """The lines in process and on Spark. Writes in the folder of the bench."""
+    make: Callable[[Bench, Path, int], TimedWork] | None
+    """Generates the work in a folder, of an amount. None: rewrites, which an application of their own measures."""
+    amounts: tuple[int, int] = _FRAGMENTS
+    """Of the small and the large work."""
+
+    def measure(self, bench: Bench) -> tuple[Line, Line]:
+        """The lines in process and on Spark. Writes in the folder of the bench."""
+        return _rewrites(bench) if self.make is None else _whole_calls(self.make, self.amounts, self.unit, bench)
 
 
 def _rewrites(bench: Bench) -> tuple[Line, Line]:
@@ -140,7 +146,7 @@ def _copies(bench: Bench, folder: Path, fragments: int) -> TimedWork:
     return TimedWork(
         size=sum(file.stat().st_size for file in folder.rglob("*") if file.is_file()),
         here=lambda: Backup().run(graph, request, SILENT),
-        there=lambda submit: Backup().run_on_spark(graph, request, SILENT, submit),
+        there=lambda submit: Backup().run(graph, request, SILENT, submit),
         undo=lambda: shutil.rmtree(backups, ignore_errors=True),
     )
 
@@ -214,7 +220,7 @@ def _searches(bench: Bench, folder: Path, files: int) -> TimedWork:
     return TimedWork(
         size=number,
         here=lambda: Orphans().plan(graph, OrphansRequest(), SILENT),
-        there=lambda submit: Orphans().plan_on_spark(graph, OrphansRequest(), SILENT, submit),
+        there=lambda submit: Orphans().plan(graph, OrphansRequest(), SILENT, submit),
     )
 
 
@@ -242,49 +248,50 @@ JOBS = {
         setting=f"{_REWRITE}=",
         # Without a value the default would stay, and send tables to Spark.
         never=f"{_REWRITE}={_NEVER}",
-        measure=_rewrites,
+        make=None,
     ),
     CalibratedJob.COPY: MeasuredJob(
         work="backups",
         unit="bytes",
         setting=f"{_COPY}=",
         never=f"nothing: leave {_COPY} unset",
-        measure=partial(_whole_calls, _copies, _FRAGMENTS, "bytes"),
+        make=_copies,
     ),
     CalibratedJob.VERIFY: MeasuredJob(
         work="verifications",
         unit="bytes",
         setting=f"{_COPY}=",
         never=f"nothing: leave {_COPY} unset",
-        measure=partial(_whole_calls, _verifications, _FRAGMENTS, "bytes"),
+        make=_verifications,
     ),
     CalibratedJob.RESTORE: MeasuredJob(
         work="restores",
         unit="bytes",
         setting="nothing: give `restore` the option --spark from so many bytes on: ",
         never="nothing: restore without --spark",
-        measure=partial(_whole_calls, _restores, _FRAGMENTS, "bytes"),
+        make=_restores,
     ),
     CalibratedJob.EVIDENCE: MeasuredJob(
         work="comparisons",
         unit="bytes",
         setting=f"{_STAGES}=repair=",
         never=f"nothing: leave repair out of {_STAGES}",
-        measure=partial(_whole_calls, _comparisons, _FRAGMENTS, "bytes"),
+        make=_comparisons,
     ),
     CalibratedJob.ORPHANS: MeasuredJob(
         work="plans of orphans",
         unit="files",
         setting=f"{_STAGES}=orphans=",
         never=f"nothing: leave orphans out of {_STAGES}",
-        measure=partial(_whole_calls, _searches, _FILES, "files"),
+        make=_searches,
+        amounts=_FILES,
     ),
     CalibratedJob.EXPIRE: MeasuredJob(
         work="deletes",
         unit="rows",
         setting=f"{_STAGES}=expire-rows=",
         never=f"nothing: leave expire-rows out of {_STAGES}",
-        measure=partial(_whole_calls, _expiries, _FRAGMENTS, "rows"),
+        make=_expiries,
     ),
 }
 
@@ -334,9 +341,7 @@ def calibrate(
         master=master,
         in_process=here,
         spark=there,
-        threshold_bytes=bound if measured.unit == "bytes" else None,
-        threshold_files=bound if measured.unit == "files" else None,
-        threshold_rows=bound if measured.unit == "rows" else None,
+        **{f"threshold_{measured.unit}": bound},
     )
 
 

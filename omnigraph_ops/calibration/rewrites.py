@@ -72,13 +72,10 @@ def line(small: Sample, large: Sample, start_seconds: float = 0.0, unit: Unit = 
     """The line through two samples after a start; noise never makes it fall or start below zero. Pure."""
     more = large.seconds - small.seconds
     each = max(more, 0.001) / max(large.size - small.size, 1)
-    rate = round(1 / each, 1)
     return Line(
         fixed_seconds=round(max(small.seconds - small.size * each, 0.0) + start_seconds, 3),
-        bytes_per_second=rate if unit == "bytes" else None,
-        files_per_second=rate if unit == "files" else None,
-        rows_per_second=rate if unit == "rows" else None,
         rises=more > 0,
+        **{f"{unit}_per_second": round(1 / each, 1)},
     )
 
 

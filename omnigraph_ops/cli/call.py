@@ -10,7 +10,7 @@ import threading
 from collections.abc import Callable
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 import rich_click as click
 
@@ -25,23 +25,10 @@ from omnigraph_ops.views.view import for_terminal
 if TYPE_CHECKING:
     from rich.progress import Progress as Bars
 
-    from omnigraph_ops.cli.process import Signals
+    from omnigraph_ops.cli.recording import Recorder
     from omnigraph_ops.config.settings import Settings
     from omnigraph_ops.graph import Graph
     from omnigraph_ops.views.view import View
-
-
-class KeepsRecord(Protocol):
-    """Collects what a call did, and records it when it ends."""
-
-    def opened(self, graph: Graph) -> Graph:
-        """The graph as the run works on it. Writes for a call that writes."""
-
-    def note(self, value: object) -> None:
-        """A plan, a report or an outcome. Pure."""
-
-    def decided(self, stage: str, digest: str, *, forced: bool) -> None:
-        """`--confirm` is the approval of what is planned. Pure."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -51,12 +38,11 @@ class Call:
     verb: str
     options: dict[str, Any]
     """Every option and argument by its name; None, empty or False where it was not given."""
-    signals: Signals
+    recorder: Recorder
     writes: bool = False
     """Whether this call may change the graph: then it leaves a record. Set before the graph is opened."""
     printed: bool = True
     """Whether stdout took all that was printed."""
-    recorder: KeepsRecord | None = None
     progress: Progress = field(init=False)
 
     def __post_init__(self) -> None:
@@ -121,16 +107,11 @@ class Call:
         target = self.target
         self.echo(target)
         graph = open_graph(target, settings)
-        return graph if self.recorder is None else self.recorder.opened(graph)
-
-    def note(self, value: object) -> None:
-        """Hand a plan, a report or an outcome to the record of this run."""
-        if self.recorder is not None:
-            self.recorder.note(value)
+        return self.recorder.opened(graph) if self.writes else graph
 
     def emit(self, value: object, view: View) -> None:
         """Print a result on stdout, as JSON or as its view, and note it. Writes to stdout."""
-        self.note(value)
+        self.recorder.note(value)
         if self.json:
             self.say(serde.dumps(value))
         else:

@@ -109,8 +109,7 @@ def _pace(pace: int | None) -> list[str]:
     graph=False,
 )
 def backups_verb(call: Call) -> int:
-    from omnigraph_ops.outcomes.backups import place_of
-    from omnigraph_ops.stages.backup.listing import list_backups
+    from omnigraph_ops.outcomes.backups import list_backups, place_of
     from omnigraph_ops.stages.backup.stage import backups_view
 
     destination = place_of(call.options["destination"])
@@ -187,12 +186,7 @@ def files_verb(call: Call) -> int:
     freeze = read_freeze(graph, call.options["freeze_id"])
     files = cut_files(graph, freeze, call.progress)
     if call.options["checksum"]:
-        files = with_checksums(
-            graph,
-            files,
-            workers=graph.settings.concurrency,
-            progress=call.progress,
-        )
+        files = with_checksums(graph, files, call.progress)
         refuse_lost(graph, freeze, "nothing was listed")
     found = file_list(graph, freeze.freeze_id, files)
     if form == "table" or call.json:

@@ -68,13 +68,20 @@ def _parsed_and_run(argv: Sequence[str] | None, signals: Signals) -> int:
     for line in misspelled_settings():
         print(f"warning: {line}", file=sys.stderr)
     # Stages import Lance, which takes a second: not for `--help` and usage errors.
-    from omnigraph_ops.cli.recording import recorded
+    from omnigraph_ops.cli.recording import Recorder
 
     signals.about_a_graph = parsed.graph
     signals.imported()
-    call = Call(verb=parsed.verb, options=parsed.options, signals=signals)
+    recorder = Recorder(parsed.verb, signals)
+    call = Call(verb=parsed.verb, options=parsed.options, recorder=recorder)
     try:
-        return recorded(call, parsed.run)
+        code = parsed.run(call)
+    except BaseException as error:
+        recorder.finish(error)
+        raise
+    else:
+        complete = recorder.finish(None)
+        return code if complete and call.printed else max(code, 1)
     finally:
         call.close()
 

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import signal
 import sys
-from collections.abc import Callable
 from dataclasses import replace
 
 from omnigraph_ops import __version__
-from omnigraph_ops.cli.call import Call
+from omnigraph_ops.cli.process import Signals
 from omnigraph_ops.coordination.environment import process_name
 from omnigraph_ops.errors import (
     ApprovalMissing,
@@ -25,7 +24,8 @@ from omnigraph_ops.graph.graph import Graph
 from omnigraph_ops.graph.layout import new_ulid, now_us
 from omnigraph_ops.models.history import Answer, RunDecision, RunHeader, RunOrigin
 from omnigraph_ops.outcomes import audit_log, history
-from omnigraph_ops.outcomes.record import audit_end, record_of, wants_audit
+from omnigraph_ops.outcomes.audit_log import audit_end, wants_audit
+from omnigraph_ops.outcomes.history import record_of
 from omnigraph_ops.outcomes.results import Interruption, RunResults, StageFailure, outcomes_of, with_units
 from omnigraph_ops.outcomes.runs import RecordedRun, settle
 from omnigraph_ops.outcomes.task_journals import settle_runs
@@ -39,31 +39,18 @@ _SIGNALS: dict[object, str] = {128 + number: number.name for number in signal.Si
 """By the exit code of whoever was ended by one."""
 
 
-def recorded(call: Call, verb: Callable[[Call], int]) -> int:
-    """Run a verb; one that writes leaves its record, however it ends. Writes."""
-    recorder = Recorder(call)
-    call.recorder = recorder
-    try:
-        code = verb(call)
-    except BaseException as error:
-        recorder.finish(error)
-        raise
-    complete = recorder.finish(None)
-    return code if complete and call.printed else max(code, 1)
-
-
 class Recorder:
     """Collects what a verb did, and records it when it ends."""
 
-    def __init__(self, call: Call) -> None:
-        self._call, self._signals = call, call.signals
+    def __init__(self, verb: str, signals: Signals) -> None:
+        self._verb, self._signals = verb, signals
         self._started_at_us = now_us()
         self._graph: Graph | None = None
         self._run: RecordedRun | None = None
 
     def opened(self, graph: Graph) -> Graph:
-        """The graph as this run works on it: runs that were cut off are recorded, its versions looked at. Writes."""
-        if not self._call.writes or self._graph is not None:
+        """The graph as a run that writes works on it, after runs that were cut off are recorded. Writes."""
+        if self._graph is not None:
             return graph
         settled(graph)
         self._graph = graph
@@ -134,12 +121,11 @@ class Recorder:
         results = replace(run.results, decisions=run.decisions)
         if not isinstance(error, Exception):
             return results
-        return replace(results, failures=(StageFailure(message=_sentence(error), stage=self._call.verb),))
+        return replace(results, failures=(StageFailure(message=_sentence(error), stage=self._verb),))
 
     def _keep(self, graph: Graph, run: RecordedRun, results: RunResults) -> bool:
         """Add the record to the history; one that cannot be added is left in the journal. Writes."""
-        days = graph.settings.history_days
-        record, kept = history.keep(graph, lambda: record_of(run.header, results), days=days, warn=_warn)
+        record, kept = history.keep(graph, lambda: record_of(run.header, results), warn=_warn)
         if record is not None and not kept:
             run.keep_for_later(record)
         return kept
@@ -171,7 +157,7 @@ class Recorder:
         return RunHeader(
             run_id=f"{RunOrigin.CLI}/{process_name()}/{new_ulid(self._started_at_us)}",
             origin=RunOrigin.CLI,
-            verb=self._call.verb,
+            verb=self._verb,
             triggered_by=audit_log.shell_actor(),
             started_at_us=self._started_at_us,
             graph=graph.target,

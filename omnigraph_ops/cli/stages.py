@@ -78,7 +78,7 @@ def _run_unasked(call: Call, stage: AnyRun) -> int:
         require_consent(call, call.target, does=stage.does, untouched=stage.unharmed)
     try:
         with fence_of(call, call.open(stage.settings(request, Settings.from_env()))) as graph:
-            report = _report(call, stage, graph, request)
+            report = stage.run(graph, request, call.progress, submit_of(call))
             call.emit(report, stage.view(report))
     except Stopped:
         return 1  # the record has how far it came, and the command ends as one that was interrupted
@@ -92,14 +92,6 @@ def _check_spark(call: Call, stage: AnyRun | AnyPlanned) -> None:
     if call.options.get("spark") is not None and call.options.get("fence"):
         # The driver is another process, which the fence refuses like any writer.
         raise UsageError(f"--spark and --fence exclude each other; {stage.unharmed}")
-
-
-def _report(call: Call, stage: AnyRun, graph: Graph, request: Any) -> Any:
-    """Do it in process, or with its heavy part on the Spark that the options name; the effect of the stage."""
-    submit = submit_of(call)
-    if submit is not None:
-        return stage.run_on_spark(graph, request, call.progress, submit)
-    return stage.run(graph, request, call.progress)
 
 
 def submit_of(call: Call) -> Submit | None:
@@ -213,10 +205,7 @@ def _plan(call: Call, stage: AnyPlanned, graph: Graph, approved: Any, request: A
     if call.options["confirm"]:
         stage.check_ready(graph)
     if request is not None:
-        submit = submit_of(call)
-        if submit is not None:
-            return stage.plan_on_spark(graph, request, call.progress, submit)
-        return stage.plan(graph, request, call.progress)
+        return stage.plan(graph, request, call.progress, submit_of(call))
     plan = approved
     if plan is None:
         plan = sealed.load(graph.storage, stage.plan_type, call.options["plan"])
@@ -228,14 +217,10 @@ def _plan(call: Call, stage: AnyPlanned, graph: Graph, approved: Any, request: A
 def _apply(call: Call, stage: AnyPlanned, graph: Graph, plan: Any) -> int:
     """Carry out the plan and print what came of it; the effect of the stage."""
     force = bool(call.options.get("force"))
-    call.note(plan)
-    if call.recorder is not None and stage.nothing_to_do(plan) is None:
+    call.recorder.note(plan)
+    if stage.nothing_to_do(plan) is None:
         call.recorder.decided(stage.name, plan.digest, forced=force)
-    submit = submit_of(call)
-    if submit is not None:
-        report = stage.apply_on_spark(graph, plan, call.progress, submit, force=force)
-    else:
-        report = stage.apply(graph, plan, call.progress, force=force)
+    report = stage.apply(graph, plan, call.progress, submit_of(call), force=force)
     call.emit(report, stage.view(report))
     if problem := report.outcome().problem:
         raise OpsError(problem)

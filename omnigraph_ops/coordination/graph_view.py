@@ -63,10 +63,15 @@ def look(graph: Graph, table_key: str | None = None) -> GraphView:
     Raises:
         CorruptGraph, StorageError: a hold cannot be read, or a commit from which merges start.
     """
-    return beside_deletes(_look, graph, table_key)
+    return beside_deletes(look_once, graph, table_key)
 
 
-def _look(graph: Graph, table_key: str | None) -> GraphView:
+def look_once(graph: Graph, table_key: str | None = None) -> GraphView:
+    """As `look`, for callers that read anew themselves. Reads.
+
+    Raises:
+        DatasetMissing: an engine deleted a branch between two reads, or it is lost for good.
+    """
     branches, unreadable = [], []
     # The lock of a schema apply is a branch too: while it lives, what it pins is protected like any other.
     for ref in graph.lance_branches():

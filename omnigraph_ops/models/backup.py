@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from enum import StrEnum
 
@@ -22,6 +23,23 @@ class BackedFile:
     """A restore under another root has to rewrite it."""
     checksum: str | None = None
     """`sha256:…`; None where the store copied it by itself and nobody asked for checksums."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Tally:
+    """Files and their bytes."""
+
+    files: int = 0
+    bytes: int = 0
+
+    @classmethod
+    def of(cls, files: Iterable[CutFile | BackedFile]) -> Tally:
+        """How many files and bytes these are. Pure."""
+        sizes = [file.size for file in files]
+        return cls(files=len(sizes), bytes=sum(sizes))
+
+    def __add__(self, other: Tally) -> Tally:
+        return Tally(files=self.files + other.files, bytes=self.bytes + other.bytes)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -82,8 +100,8 @@ class BackupRecord:
     digest: str = ""
 
     @property
-    def total_bytes(self) -> int:
-        return sum(f.size for f in self.files)
+    def total(self) -> Tally:
+        return Tally.of(self.files)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -101,14 +119,6 @@ class JournalledFiles:
 
     freeze_id: str
     files: tuple[JournalledFile, ...]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Tally:
-    """Files and their bytes."""
-
-    files: int
-    bytes: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

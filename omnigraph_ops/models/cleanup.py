@@ -179,9 +179,14 @@ class CleanupPlan(StagePlan):
         )
 
     @property
+    def files(self) -> tuple[PlannedFile, ...]:
+        """Every file that goes, those of forks last. Pure."""
+        rows: tuple[TableCleanupPlan | OrphanedFork, ...] = (*self.tables, *self.orphaned_forks)
+        return tuple(file for row in rows for file in row.files)
+
+    @property
     def total_files(self) -> int:
-        forks = sum(len(f.files) for f in self.orphaned_forks)
-        return sum(len(t.files) for t in self.tables) + forks
+        return len(self.files)
 
     @property
     def is_empty(self) -> bool:

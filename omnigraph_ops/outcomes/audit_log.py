@@ -18,6 +18,7 @@ from omnigraph_ops.errors import StorageError
 from omnigraph_ops.graph.layout import new_ulid, now_us
 from omnigraph_ops.models.history import RunDecision, RunHeader
 from omnigraph_ops.models.runs import TaskAttempt
+from omnigraph_ops.outcomes.results import RunResults, outcomes_of
 from omnigraph_ops.quantities import moment
 from omnigraph_ops.storage.store import Storage
 from omnigraph_ops.views.view import Section, View, filled
@@ -144,6 +145,29 @@ def log_of(storage: Storage, uri: str, *, newest: int | None = None) -> AuditLog
         entries=tuple(entry for entry in read.values() if entry is not None),
         unreadable=tuple(path for path, entry in read.items() if entry is None),
     )
+
+
+def wants_audit(results: RunResults) -> bool:
+    """Whether the audit log says something of a run although nothing of it began: what failed or was refused. Pure."""
+    return any(report.audited_as for report in results.reports.values()) or any(
+        not outcome.applied or outcome.failures or any(t.error for t in outcome.tables)
+        for outcome in outcomes_of(results)
+    )
+
+
+def audit_end(results: RunResults, *, error: str | None, interrupted: bool) -> tuple[AuditEvent, str]:
+    """How the audit log ends a run, and its detail. Pure."""
+    told = [outcome for outcome in outcomes_of(results) if outcome.detail]
+    details = [outcome.detail for outcome in told]
+    if not details and error is not None:
+        details = ["nothing was removed or published"]
+    if interrupted:
+        event = AuditEvent.INTERRUPTED
+    elif error is not None or not all(outcome.applied for outcome in told):
+        event = AuditEvent.FAILED
+    else:
+        event = AuditEvent.APPLIED
+    return event, "; ".join(filter(None, (error, *details)))
 
 
 def audit_view(log: AuditLog) -> View:

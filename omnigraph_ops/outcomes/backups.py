@@ -6,15 +6,26 @@ import contextlib
 import math
 import os
 import re
-from collections.abc import Iterator
+import time
+from collections.abc import Collection, Iterator
 from dataclasses import replace
 
 from omnigraph_ops import serde
 from omnigraph_ops.coordination.state import Records
-from omnigraph_ops.errors import CorruptGraph, InvalidInput, StorageError
+from omnigraph_ops.errors import CorruptGraph, InvalidInput, OpsError, StorageError
 from omnigraph_ops.graph.layout import MANIFEST_DIR, is_ulid
-from omnigraph_ops.models.backup import BackupLeft, BackupRecord, BackupStart, Tally, Verification
-from omnigraph_ops.storage.inventory import below_folder
+from omnigraph_ops.models.backup import (
+    BackupLeft,
+    BackupList,
+    BackupRecord,
+    BackupStart,
+    BackupState,
+    ListedBackup,
+    Tally,
+    Verification,
+)
+from omnigraph_ops.quantities import moment
+from omnigraph_ops.storage.inventory import below_folder, folders_in
 from omnigraph_ops.storage.location import AMBIENT, StoreAccess, locate
 from omnigraph_ops.storage.store import Storage
 
@@ -176,8 +187,7 @@ def left_of(destination: Storage, backup_id: str) -> BackupLeft | None:
     if not finished and read_start(destination, backup_id) is None:
         return None
     if finished:
-        record = read_record(destination, backup_id)
-        total = Tally(files=len(record.files), bytes=record.total_bytes)
+        total = read_record(destination, backup_id).total
     else:
         sizes = present_files(destination, backup_id).values()
         total = Tally(files=len(sizes), bytes=sum(sizes))
@@ -198,3 +208,93 @@ def _why_none(destination: Storage, backup_id: str) -> str:
         f"the backup {where} is unfinished and is never restored; "
         f"`omnigraph-ops backup {start.uri} {destination.root}` continues it"
     )
+
+
+def backup_ids(destination: Storage) -> tuple[str, ...]:
+    """Ids of all backups at a destination, finished or not, newest first. Reads."""
+    names = (folder.rpartition("/")[2] for folder in folders_in(destination, ""))
+    return tuple(sorted((name for name in names if is_ulid(name)), reverse=True))
+
+
+def list_backups(target: str) -> BackupList:
+    """Every backup below a destination, newest first. Reads."""
+    destination = place_of(target)
+    return BackupList(
+        destination=destination.root,
+        backups=tuple(_listed(destination, backup_id) for backup_id in backup_ids(destination)),
+    )
+
+
+def _listed(destination: Storage, backup_id: str) -> ListedBackup:
+    listed = ListedBackup(backup_id=backup_id, backup=destination.uri(backup_id), state=BackupState.UNFINISHED)
+    if not is_finished(destination, backup_id):
+        start = read_start(destination, backup_id)
+        if start is None:
+            return listed
+        return replace(listed, uri=start.uri, started_at=start.started_at, age_seconds=_age(start.started_at))
+    try:
+        record = read_record(destination, backup_id)
+    except OpsError as error:
+        state = BackupState.UNREADABLE if isinstance(error, StorageError) else BackupState.DAMAGED
+        return replace(listed, state=state, detail=str(error))
+    finished = replace(
+        listed,
+        state=BackupState.FINISHED,
+        uri=record.uri,
+        started_at=record.started_at,
+        age_seconds=_age(record.cut_at),
+        total=record.total,
+        incremental_from=record.incremental_from,
+    )
+    return _verified(destination, finished)
+
+
+def _verified(destination: Storage, listed: ListedBackup) -> ListedBackup:
+    """A finished backup with what its last verify found. Reads."""
+    try:
+        last = read_verification(destination, listed.backup_id)
+    except OpsError as error:
+        return replace(listed, sound=False, detail=str(error))
+    if last is None:
+        return listed
+    when = moment(int(last.verified_at * 1e6))
+    detail = "" if last.sound else f"failed verification at {when}, problems: {len(last.problems):,}"
+    return replace(listed, verified_at=last.verified_at, sound=last.sound, detail=detail)
+
+
+def _age(since: float) -> int:
+    return max(int(time.time() - since), 0)
+
+
+def newest_finished(target: str, uri: str, access: StoreAccess = AMBIENT) -> str | None:
+    """The newest finished backup of that graph below a destination, None when there is none. Reads.
+
+    One that failed its last verify is returned only when there is no other.
+    """
+    destination = place_of(target, access)
+    failed: str | None = None
+    for backup_id in backup_ids(destination):
+        listed = _listed(destination, backup_id)
+        if listed.state is not BackupState.FINISHED or listed.uri != uri:
+            continue
+        if listed.sound is not False:
+            return listed.backup
+        failed = failed or listed.backup
+    return failed
+
+
+def damaged_files(destination: Storage, files: Collection[str]) -> frozenset[str]:
+    """Which of these files the last verify of any backup at a destination named. Reads.
+
+    It asks for every backup there, because they share files: the same damaged file may be in several. Where the record
+    of a verify cannot be read, all files count as named.
+    """
+    named = set[str]()
+    for backup_id in backup_ids(destination):
+        try:
+            last = read_verification(destination, backup_id)
+        except OpsError:
+            return frozenset(files)
+        if last is not None:
+            named.update(problem.file for problem in last.problems)
+    return frozenset(files) & named

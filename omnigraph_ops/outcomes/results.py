@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Generic, TypeVar
 
 from pydantic import BeforeValidator
@@ -34,16 +35,17 @@ _PARAMETER = re.compile(
 
 def redacted(text: str, secrets: Collection[str] = ()) -> str:
     """The text without user info of URLs, signatures, the given secrets, and those of the environment. Reads."""
-    return _clean(text, _hidden_now(secrets))
+    return redactor(secrets)(text)
 
 
-def redacted_record(record: RunRecord, secrets: Collection[str] = ()) -> RunRecord:
-    """The record with every free text redacted. Reads the environment."""
-    hidden = _hidden_now(secrets)
+def redactor(secrets: Collection[str] = ()) -> Callable[[str], str]:
+    """Does to texts as `redacted`, with what is secret in the environment now. Reads it."""
+    found = {v for name, v in os.environ.items() if _SECRET_NAMES.search(name) and len(v) >= _SHORTEST}
+    return partial(_clean, sorted({*found, *secrets}, key=len, reverse=True))
 
-    def clean(text: str) -> str:
-        return _clean(text, hidden)
 
+def redacted_record(record: RunRecord, clean: Callable[[str], str]) -> RunRecord:
+    """The record with every free text redacted. Pure."""
     return replace(
         record,
         header=replace(record.header, graph=clean(record.header.graph)),
@@ -56,13 +58,8 @@ def redacted_record(record: RunRecord, secrets: Collection[str] = ()) -> RunReco
     )
 
 
-def _hidden_now(secrets: Collection[str]) -> tuple[str, ...]:
-    """The given secrets and those of the environment, longer ones before what is part of them. Reads."""
-    found = {v for name, v in os.environ.items() if _SECRET_NAMES.search(name) and len(v) >= _SHORTEST}
-    return tuple(sorted({*found, *secrets}, key=len, reverse=True))
-
-
-def _clean(text: str, hidden: Sequence[str]) -> str:
+def _clean(hidden: Sequence[str], text: str) -> str:
+    """A text without these, longer ones before what is part of them, and what looks like a secret. Pure."""
     for value in hidden:
         text = text.replace(value, HIDDEN)
     return _PARAMETER.sub(rf"\1{HIDDEN}", _USERINFO.sub(f"{HIDDEN}@", text))

@@ -16,16 +16,14 @@ from omnigraph_ops.models.history import Measured, RunDecision, RunHeader, RunOu
 from omnigraph_ops.models.outcomes import StageReport
 from omnigraph_ops.models.runs import RunIntent, TaskAttempt, Unit
 from omnigraph_ops.outcomes import audit_log, history, run_journal
-from omnigraph_ops.outcomes.audit_log import AuditEvent
-from omnigraph_ops.outcomes.history import credentials_of
-from omnigraph_ops.outcomes.record import audit_end, record_of
+from omnigraph_ops.outcomes.audit_log import AuditEvent, audit_end
+from omnigraph_ops.outcomes.history import record_of, redactor_of
 from omnigraph_ops.outcomes.results import (
     Interruption,
     RunResults,
     Snapshot,
     StageFailure,
     UnitRecord,
-    redacted,
     redacted_record,
     refuse_unknown,
     with_units,
@@ -147,7 +145,7 @@ class RecordedRun(Run):
         """Leave the record to whoever settles: the history could not be written. Writes."""
         if self._wrote_intent:
             with contextlib.suppress(OpsError):
-                kept = redacted_record(record, credentials_of(self._graph))
+                kept = redacted_record(record, redactor_of(self._graph))
                 run_journal.keep_record(self._graph.storage, self.folder, kept)
 
     def settled(self) -> None:
@@ -159,10 +157,9 @@ class RecordedRun(Run):
         return next(n for n, record in enumerate(self._units) if record.unit is unit)
 
     def _note(self, number: int, record: UnitRecord) -> None:
-        if not self.keeps_journal:
-            return
-        secrets = credentials_of(self._graph)
-        run_journal.note(self._graph.storage, self.folder, number, record, clean=lambda text: redacted(text, secrets))
+        if self.keeps_journal:
+            clean = redactor_of(self._graph)
+            run_journal.note(self._graph.storage, self.folder, number, record, clean=clean)
 
     def _write_intent(self) -> None:
         if self._wrote_intent or not self.keeps_journal:
@@ -231,7 +228,7 @@ def _settle(graph: Graph, found: Journal) -> RunRecord:
     results = results_of(graph, found)
     if record is None:
         record = found.record or replace(record_of(header, results), ended_at_us=_ended_at_us(found))
-        history.append(graph, record, days=graph.settings.history_days)
+        history.append(graph, record)
     _, detail = audit_end(results, error=next(iter(record.errors), None), interrupted=True)
     end_audit(graph, found, _ENDS.get(record.outcome, AuditEvent.APPLIED), detail)
     run_journal.remove(graph.storage, found.folder)

@@ -23,10 +23,9 @@ from omnigraph_ops.graph.graph import Graph
 from omnigraph_ops.models.history import RunHeader, RunRecord, UnsettledRun
 from omnigraph_ops.models.runs import TaskAttempt
 from omnigraph_ops.outcomes import history, run_journal
-from omnigraph_ops.outcomes.audit_log import AuditEvent
-from omnigraph_ops.outcomes.history import credentials_of
-from omnigraph_ops.outcomes.record import audit_end, record_of
-from omnigraph_ops.outcomes.results import Interruption, RunResults, merged, redacted, refuse_unknown, with_units
+from omnigraph_ops.outcomes.audit_log import AuditEvent, audit_end
+from omnigraph_ops.outcomes.history import record_of, redactor_of
+from omnigraph_ops.outcomes.results import Interruption, RunResults, merged, refuse_unknown, with_units
 from omnigraph_ops.outcomes.run_journal import Journal, Warn
 from omnigraph_ops.outcomes.runs import CUT_OFF, RecordedRun, end_audit, results_of, turn
 from omnigraph_ops.parallel import in_parallel
@@ -229,7 +228,7 @@ def _record(graph: Graph, header: RunHeader, warn: Warn, *, again: bool) -> RunR
     record = None if again else history.read_run(graph, header.run_id)
     if record is None:
         record = record_of(header, results)
-        history.append(graph, record, days=graph.settings.history_days)
+        history.append(graph, record)
     mark_recorded(graph.storage, header)
     return record
 
@@ -294,5 +293,4 @@ def _header_in(storage: Storage, file: Stored) -> RunHeader | None:
 
 
 def _put(graph: Graph, folder: str, left: TaskLeft) -> None:
-    secrets = credentials_of(graph)
-    _LEFTS.write(graph.storage, f"{folder}/{_LEFT}", left, clean=lambda text: redacted(text, secrets))
+    _LEFTS.write(graph.storage, f"{folder}/{_LEFT}", left, clean=redactor_of(graph))

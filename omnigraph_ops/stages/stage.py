@@ -138,12 +138,12 @@ class RunStage(Stage[Q, R]):
     """Whether the history keeps its runs, of a stage that does more than read."""
 
     @abstractmethod
-    def run(self, graph: Graph, request: Q, tell: Progress) -> R:
-        """Do it; returns the report."""
+    def run(self, graph: Graph, request: Q, tell: Progress, submit: Submit | None = None) -> R:
+        """Do it; returns the report.
 
-    def run_on_spark(self, graph: Graph, request: Q, tell: Progress, submit: Submit) -> R:
-        """Do it with its heavy part submitted to Spark; the same report. The effect of `run`."""
-        raise NotImplementedError(f"{self.name} has no job")
+        Args:
+            submit: submits its heavy part, where it has a job for that; None: this process does it all.
+        """
 
     def settings(self, request: Q, settings: Settings) -> Settings:
         """The settings of the deployment with what the request says otherwise. Pure."""
@@ -191,27 +191,24 @@ class PlannedStage(Stage[Q, D], Generic[Q, P, D]):
     """Whether a preview is kept in the graph, so that `--plan DIGEST` finds it."""
 
     @abstractmethod
-    def plan(self, graph: Graph, request: Q, tell: Progress) -> P:
-        """What it would do. Reads."""
+    def plan(self, graph: Graph, request: Q, tell: Progress, submit: Submit | None = None) -> P:
+        """What it would do. Reads.
 
-    def plan_on_spark(self, graph: Graph, request: Q, tell: Progress, submit: Submit) -> P:
-        """The same plan, its heavy part submitted to Spark where it has a job. Reads."""
-        return self.plan(graph, request, tell)
+        Args:
+            submit: submits its heavy part, where planning has a job for that; None: this process does it all.
+        """
 
     def check_ready(self, graph: Graph) -> None:
         """Raise `OpsError` if no plan could be applied here, for want of something outside of the graph. Reads."""
 
     @abstractmethod
-    def apply(self, graph: Graph, plan: P, tell: Progress, *, force: bool = False) -> D:
+    def apply(self, graph: Graph, plan: P, tell: Progress, submit: Submit | None = None, *, force: bool = False) -> D:
         """Carry out the plan unchanged, after checking its preconditions again.
 
         Args:
+            submit: submits its heavy part, where it has a job for that; None: this process does it all.
             force: the switch is on.
         """
-
-    def apply_on_spark(self, graph: Graph, plan: P, tell: Progress, submit: Submit, *, force: bool = False) -> D:
-        """Carry out the plan, its heavy part submitted to Spark where it has a job. The effect of `apply`."""
-        return self.apply(graph, plan, tell, force=force)
 
     @abstractmethod
     def nothing_to_do(self, plan: P) -> str | None:

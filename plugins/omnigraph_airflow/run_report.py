@@ -223,7 +223,7 @@ class RunReport:
 
 def build(facts: RunFacts) -> RunReport:
     """Roll everything up. Pure."""
-    from omnigraph_ops.outcomes.record import outcome_of
+    from omnigraph_ops.outcomes.history import outcome_of
 
     broken = failed(facts)
     attention = _attention(facts)

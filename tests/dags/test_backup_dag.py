@@ -18,8 +18,8 @@ from omnigraph_ops.graph import Graph, open_graph
 from omnigraph_ops.models.backup import CopyDone
 from omnigraph_ops.models.history import RunOutcome
 from omnigraph_ops.models.runs import SubmitOutcome
+from omnigraph_ops.outcomes.backups import list_backups
 from omnigraph_ops.outcomes.history import read_runs
-from omnigraph_ops.stages.backup.listing import list_backups
 from omnigraph_ops.stages.backup.restore import restore_backup
 from omnigraph_ops.stages.freeze.take import freeze_graph
 from tests.support.freezes import freeze_tags

@@ -239,7 +239,7 @@ def test_the_form_has_exactly_the_fields_that_the_hook_reads() -> None:
 def test_an_address_that_is_two_places_is_refused_wherever_it_stands(
     connect: Connect, place: str, address: str, words: str
 ) -> None:
-    from omnigraph_ops.stages.backup.listing import newest_finished
+    from omnigraph_ops.outcomes.backups import newest_finished
 
     connect(host=address, extra={"graph_id": "people"} if place == "cluster" else {})
     if place == "destination":

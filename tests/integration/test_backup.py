@@ -27,9 +27,9 @@ from omnigraph_ops.graph.layout import MANIFEST_DIR, SCHEMA_APPLY_LOCK
 from omnigraph_ops.graph.state import TableEntry
 from omnigraph_ops.models.backup import BackupReport, BackupState, FileProblem
 from omnigraph_ops.models.cleanup import RetentionPolicy
+from omnigraph_ops.outcomes.backups import list_backups
 from omnigraph_ops.progress import SILENT, Meter
-from omnigraph_ops.stages.backup import own_freeze, take, transfer
-from omnigraph_ops.stages.backup.listing import list_backups
+from omnigraph_ops.stages.backup import claim, take, transfer
 from omnigraph_ops.stages.backup.restore import FileRestorer, restore_backup
 from omnigraph_ops.stages.backup.take import backup_graph
 from omnigraph_ops.stages.backup.transfer import CopyPace
@@ -218,7 +218,7 @@ def test_after_its_freeze_expired_a_killed_backup_goes_on_with_another_cut(
     graph, target = demo_graph(**SPEC), tmp_path / "backups"
     killed_backup(graph.uri, target, "copy_file", 25)
     (hold,) = freezes(graph.storage)
-    assert hold.expires_at - time.time() <= own_freeze.OWN_TTL_SECONDS
+    assert hold.expires_at - time.time() <= claim.OWN_TTL_SECONDS
     write_hold(graph.storage, replace(hold, expires_at=time.time() - 1))
     assert sweep_ended(graph) == (hold.hold_id,)
     assert_released(graph)
@@ -278,7 +278,7 @@ def test_its_own_freeze_lasts_as_long_as_it_works(
         return count(*arguments)
 
     monkeypatch.setattr(take, "rows_of_cut", slow)
-    monkeypatch.setattr(own_freeze, "OWN_TTL_SECONDS", 6.0)
+    monkeypatch.setattr(claim, "OWN_TTL_SECONDS", 6.0)
     backup_graph(graph, str(tmp_path / "backups"))
     assert ends
     assert_released(graph)

@@ -13,8 +13,8 @@ import pytest
 from omnigraph_ops.config.terms import BackupOptions
 from omnigraph_ops.graph import Graph
 from omnigraph_ops.models.backup import BackupReport, FileProblem, ListedBackup
+from omnigraph_ops.outcomes.backups import list_backups
 from omnigraph_ops.progress import SILENT
-from omnigraph_ops.stages.backup.listing import list_backups
 from omnigraph_ops.stages.backup.stage import Backup, BackupRequest
 from omnigraph_ops.stages.backup.take import backup_graph
 from omnigraph_ops.stages.backup.verify import FileLook, verify_backup

@@ -17,9 +17,8 @@ from omnigraph_ops.config.terms import BackupOptions
 from omnigraph_ops.errors import CorruptGraph, OpsError, StorageError
 from omnigraph_ops.graph import Graph
 from omnigraph_ops.models.backup import BackupRecord, BackupReport, CopyDone, CopyOrder
-from omnigraph_ops.outcomes.backups import backup_of, read_record
+from omnigraph_ops.outcomes.backups import backup_of, list_backups, read_record
 from omnigraph_ops.stages.backup import parts, transfer
-from omnigraph_ops.stages.backup.listing import list_backups
 from omnigraph_ops.stages.backup.parts import SubmittedCopy, copy_part, joined, read_order
 from omnigraph_ops.stages.backup.take import backup_graph
 from omnigraph_ops.stages.backup.verify import verify_backup

@@ -18,9 +18,9 @@ from omnigraph_ops.graph import Graph, open_graph
 from omnigraph_ops.models.backup import BackupState
 from omnigraph_ops.models.history import RunOutcome
 from omnigraph_ops.outcomes import history
+from omnigraph_ops.outcomes.backups import list_backups
 from omnigraph_ops.outcomes.run_journal import open_journals
 from omnigraph_ops.outcomes.runs import settle
-from omnigraph_ops.stages.backup.listing import list_backups
 from omnigraph_ops.stages.backup.take import backup_graph
 from tests.conftest import DemoGraph
 from tests.support.killed_runs import KINDS, Ended, Kill, run_command

@@ -88,7 +88,7 @@ def test_every_file_is_listed_once_with_where_it_is_and_what_it_is(demo_graph: D
     optimize_all(graph)
     freeze = freeze_graph(graph)
     seen: list[str] = []
-    files = with_checksums(graph, cut_files(graph, freeze), workers=2, progress=Lines(seen.append))
+    files = with_checksums(graph, cut_files(graph, freeze), Lines(seen.append))
     assert seen[-1] == f"reading: {len(files)} of {len(files)} files"
     assert [f.file for f in files] == sorted({f.file for f in files})
     for row in file_list(graph, freeze.freeze_id, files).files:

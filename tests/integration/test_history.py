@@ -8,7 +8,8 @@ import os
 import signal
 import time
 from pathlib import Path
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
 
 import lance
 import pyarrow as pa
@@ -17,6 +18,7 @@ import pytest
 from omnigraph_ops.cli.call import Call, Parsed
 from omnigraph_ops.cli.parsing import parse
 from omnigraph_ops.cli.process import Signals
+from omnigraph_ops.cli.recording import Recorder
 from omnigraph_ops.coordination.state import HISTORY_PATH
 from omnigraph_ops.errors import OpsError, StorageError
 from omnigraph_ops.graph import Graph
@@ -47,10 +49,20 @@ DRIFTED = "node:Person"
 DONE, FAILED, NOTHING = RunOutcome.SUCCEEDED, RunOutcome.FAILED, RunOutcome.NOTHING_TO_DO
 
 
+def bare(root: str | Path, days: int = 400) -> Graph:
+    """Of a graph what its history needs."""
+    found = SimpleNamespace(
+        storage=Storage(str(root)),
+        lance=SimpleNamespace(storage_options=None),
+        settings=SimpleNamespace(history_days=days),
+    )
+    return cast("Graph", found)
+
+
 @pytest.fixture
-def storage(tmp_path: Path) -> Storage:
+def place(tmp_path: Path) -> Graph:
     """A place with nothing in it."""
-    return Storage(str(tmp_path))
+    return bare(tmp_path)
 
 
 def dataset(root: str | Path) -> Any:
@@ -163,32 +175,32 @@ def test_a_damaged_history_says_that_nothing_else_is_in_it(cli: Cli, demo_graph:
     assert_refused(cli("history", root), "it holds only the history of runs: if it is damaged, remove it")
 
 
-def test_a_record_is_returned_wherever_it_could_be_made(storage: Storage) -> None:
+def test_a_record_is_returned_wherever_it_could_be_made(place: Graph) -> None:
     said, night = list[str](), record("night")
-    Path(storage.root, HISTORY_PATH).parent.mkdir()
-    Path(storage.root, HISTORY_PATH).write_text("a file where a folder belongs")
-    assert history.keep(storage, lambda: night, days=400, warn=said.append) == (night, False)
+    Path(place.storage.root, HISTORY_PATH).parent.mkdir()
+    Path(place.storage.root, HISTORY_PATH).write_text("a file where a folder belongs")
+    assert history.keep(place, lambda: night, warn=said.append) == (night, False)
 
     def unmade() -> RunRecord:
         raise ValueError("no such number\nin the report")
 
-    assert history.keep(storage, unmade, days=400, warn=said.append) == (None, False)
+    assert history.keep(place, unmade, warn=said.append) == (None, False)
     sentence = "the history could not be written, which changes nothing about the run"
     assert (len(said), said[0].startswith(f"{sentence}: "), said[1]) == (2, True, f"{sentence}: no such number")
 
 
 @pytest.mark.parametrize("step", ["drop_older_records", "maintain"])
 def test_what_fails_after_a_record_is_written_is_said_as_that(
-    storage: Storage, monkeypatch: pytest.MonkeyPatch, step: str
+    place: Graph, monkeypatch: pytest.MonkeyPatch, step: str
 ) -> None:
     def fail(*_arguments: Any, **_named: Any) -> None:
         raise LanceFailure("denied")
 
     said, night = list[str](), record("night")
     monkeypatch.setattr(HistoryTable, step, fail)
-    assert history.keep(storage, lambda: night, days=400, warn=said.append) == (night, True)
+    assert history.keep(place, lambda: night, warn=said.append) == (night, True)
     assert said == ["the run is in the history, which could not be kept small: denied"]
-    assert history.read_run(storage, "night") == night
+    assert history.read_run(place, "night") == night
 
 
 @pytest.mark.parametrize(
@@ -271,102 +283,100 @@ def test_plain_lance_has_its_history_beside_the_datasets(cli: Cli, tmp_path: Pat
 
 
 def _append_many(root: str, name: str, count: int) -> None:
-    storage = Storage(root)
+    place = bare(root)
     for number in range(count):
-        history.append(storage, record(f"{name}/{number}"), days=400)
+        history.append(place, record(f"{name}/{number}"))
 
 
-def test_two_processes_append_at_once_and_nothing_is_lost(storage: Storage) -> None:
+def test_two_processes_append_at_once_and_nothing_is_lost(place: Graph) -> None:
     each = MAINTAINED_EVERY // 2 + 4
     context = multiprocessing.get_context("spawn")
-    both = [context.Process(target=_append_many, args=(storage.root, name, each)) for name in "ab"]
+    both = [context.Process(target=_append_many, args=(place.storage.root, name, each)) for name in "ab"]
     for process in both:
         process.start()
     for process in both:
         process.join(120)
     assert [process.exitcode for process in both] == [0, 0]
-    found = {run.run_id for run in history.read_runs(storage)}
+    found = {run.run_id for run in history.read_runs(place)}
     assert found == {f"{name}/{number}" for name in "ab" for number in range(each)}
     # Beside another writer every compaction may lose its race; the next append that has none makes up for it.
-    _append_many(storage.root, "c", 1)
-    assert len(dataset(storage.root).get_fragments()) < MAINTAINED_EVERY
+    _append_many(place.storage.root, "c", 1)
+    assert len(dataset(place.storage.root).get_fragments()) < MAINTAINED_EVERY
 
 
-def test_the_first_records_of_two_runs_are_both_kept(storage: Storage, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_first_records_of_two_runs_are_both_kept(place: Graph, monkeypatch: pytest.MonkeyPatch) -> None:
     write = lance.fragment.write_fragments
     others = [record("b/0")]
 
     def overtaken(*arguments: Any, **named: Any) -> Any:
         written = write(*arguments, **named)
         if others:
-            history.append(storage, others.pop(), days=400)
+            history.append(place, others.pop())
         return written
 
     monkeypatch.setattr("lance.fragment.write_fragments", overtaken)
-    history.append(storage, record("a/0"), days=400)
-    assert {run.run_id for run in history.read_runs(storage)} == {"a/0", "b/0"}
+    history.append(place, record("a/0"))
+    assert {run.run_id for run in history.read_runs(place)} == {"a/0", "b/0"}
 
 
-def test_records_past_their_time_go_and_the_table_stays_small(
-    storage: Storage, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_records_past_their_time_go_and_the_table_stays_small(place: Graph, monkeypatch: pytest.MonkeyPatch) -> None:
     import omnigraph_ops.lance.history_table as edge
 
     monkeypatch.setattr(edge, "MAINTAINED_EVERY", 6)
     monkeypatch.setattr(edge, "_READERS_HAVE", edge.timedelta(0))
     now = now_us()
     for day in (50, 41, 39, 3, 2, 1):
-        history.append(storage, record(f"day {day}", started_at_us=now - day * DAY_US), days=40)
-    assert [run.run_id for run in history.read_runs(storage)] == ["day 1", "day 2", "day 3", "day 39"]
-    kept = dataset(storage.root)
+        history.append(bare(place.storage.root, 40), record(f"day {day}", started_at_us=now - day * DAY_US))
+    assert [run.run_id for run in history.read_runs(place)] == ["day 1", "day 2", "day 3", "day 39"]
+    kept = dataset(place.storage.root)
     assert (len(kept.get_fragments()), len(kept.versions())) == (1, 1)
-    assert history.table_trend(storage, "node:A")[-1].run_id == "day 39"
+    assert history.table_trend(place, "node:A")[-1].run_id == "day 39"
 
 
-def test_a_retention_of_thousands_of_years_keeps_everything(storage: Storage, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_retention_of_thousands_of_years_keeps_everything(place: Graph, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("omnigraph_ops.lance.history_table.MAINTAINED_EVERY", 1)
-    history.append(storage, record("old", started_at_us=DAY_US), days=10**6)
-    assert [run.run_id for run in history.read_runs(storage)] == ["old"]
+    history.append(bare(place.storage.root, 10**6), record("old", started_at_us=DAY_US))
+    assert [run.run_id for run in history.read_runs(place)] == ["old"]
 
 
-def test_a_run_that_is_reported_again_has_one_record(storage: Storage) -> None:
+def test_a_run_that_is_reported_again_has_one_record(place: Graph) -> None:
     for outcome in (FAILED, DONE):
-        history.append(storage, record("night", outcome=outcome), days=400)
-        history.append(storage, record("other"), days=400)
+        history.append(place, record("night", outcome=outcome))
+        history.append(place, record("other"))
         time.sleep(0.002)
-    assert [run.outcome for run in history.read_runs(storage) if run.run_id == "night"] == [DONE]
-    assert dataset(storage.root).count_rows() == 4
+    assert [run.outcome for run in history.read_runs(place) if run.run_id == "night"] == [DONE]
+    assert dataset(place.storage.root).count_rows() == 4
 
 
-def test_the_newest_so_many_or_since_a_moment(storage: Storage) -> None:
+def test_the_newest_so_many_or_since_a_moment(place: Graph) -> None:
     now = now_us()
     for day in (5, 3, 4, 1):
-        history.append(storage, record(f"it's {day}", started_at_us=now - day * DAY_US), days=400)
-    assert [r.run_id for r in history.read_runs(storage, last=2)] == ["it's 1", "it's 3"]
-    assert [r.run_id for r in history.read_runs(storage, since_us=now - 4 * DAY_US)] == ["it's 1", "it's 3", "it's 4"]
-    assert [p.run_id for p in history.table_trend(storage, "node:A", last=1)] == ["it's 1"]
-    run = history.read_run(storage, "it's 4")
+        history.append(place, record(f"it's {day}", started_at_us=now - day * DAY_US))
+    assert [r.run_id for r in history.read_runs(place, last=2)] == ["it's 1", "it's 3"]
+    assert [r.run_id for r in history.read_runs(place, since_us=now - 4 * DAY_US)] == ["it's 1", "it's 3", "it's 4"]
+    assert [p.run_id for p in history.table_trend(place, "node:A", last=1)] == ["it's 1"]
+    run = history.read_run(place, "it's 4")
     assert run is not None
     assert len(run.tables) == 1
-    assert history.read_runs(storage, last=1)[0].tables == ()
-    assert history.read_run(storage, "' OR '1'='1") is None
-    assert history.read_runs(Storage(f"{storage.root}/elsewhere")) == ()
+    assert history.read_runs(place, last=1)[0].tables == ()
+    assert history.read_run(place, "' OR '1'='1") is None
+    assert history.read_runs(bare(f"{place.storage.root}/elsewhere")) == ()
 
 
-def test_columns_of_an_older_release_are_added(storage: Storage) -> None:
+def test_columns_of_an_older_release_are_added(place: Graph) -> None:
     old = rows_of(record("old", notes=("a",))).drop_columns(["preempted", "notes"])
-    lance.write_dataset(old, f"{storage.root}/{HISTORY_PATH}")
-    assert [(r.work.preempted, r.notes) for r in history.read_runs(storage)] == [(None, ())]
-    history.append(storage, record("new", notes=("b",)), days=400)
-    runs = sorted(history.read_runs(storage), key=lambda r: r.run_id)
+    lance.write_dataset(old, f"{place.storage.root}/{HISTORY_PATH}")
+    assert [(r.work.preempted, r.notes) for r in history.read_runs(place)] == [(None, ())]
+    history.append(place, record("new", notes=("b",)))
+    runs = sorted(history.read_runs(place), key=lambda r: r.run_id)
     assert [(r.work.preempted, r.notes) for r in runs] == [(1, ("b",)), (None, ())]
 
 
-def test_columns_of_a_later_release_do_not_stop_this_one(storage: Storage) -> None:
-    history.append(storage, record("old"), days=400)
-    dataset(storage.root).add_columns(pa.field("later", pa.string()))
-    history.append(storage, record("new"), days=400)
-    assert len(history.read_runs(storage)) == 2
+def test_columns_of_a_later_release_do_not_stop_this_one(place: Graph) -> None:
+    history.append(place, record("old"))
+    dataset(place.storage.root).add_columns(pa.field("later", pa.string()))
+    history.append(place, record("new"))
+    assert len(history.read_runs(place)) == 2
 
 
 def test_the_verb_shows_runs_one_run_and_a_table(cli: Cli, demo_graph: DemoGraph) -> None:
@@ -403,7 +413,8 @@ def test_which_calls_write(monkeypatch: pytest.MonkeyPatch) -> None:
     def call(text: str) -> bool:
         parsed = parse(text.split())
         assert isinstance(parsed, Parsed)
-        call = Call(verb=parsed.verb, options=parsed.options, signals=Signals(own_process=False))
+        recorder = Recorder(parsed.verb, Signals(own_process=False))
+        call = Call(verb=parsed.verb, options=parsed.options, recorder=recorder)
         with contextlib.suppress(OpsError, Opened):
             parsed.run(call)
         return call.writes

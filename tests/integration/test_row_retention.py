@@ -107,7 +107,7 @@ class TestPlain:
             asked.append(job)
             raise StorageError("no Spark here")
 
-        (stats,) = ExpireRows().apply_on_spark(graph, plan, SILENT, submit).tables
+        (stats,) = ExpireRows().apply(graph, plan, SILENT, submit).tables
         assert (stats.rows_removed, asked) == (removed, jobs)
         assert stats.error == ("no Spark here" if jobs else None)
         assert len(ids(root)) == 6 - removed
@@ -140,7 +140,7 @@ class TestPlain:
                 (note if lost == "note" else file).unlink()
             return done
 
-        (stats,) = ExpireRows().apply_on_spark(graph, plan, SILENT, submit).tables
+        (stats,) = ExpireRows().apply(graph, plan, SILENT, submit).tables
         assert (words or "") in (stats.error or "")
         assert (stats.error is None) is (words is None)
         assert ids(root) == ([0, 2, 4] if lost is None else [0, 1, 2, 3, 4, 5])

@@ -18,8 +18,8 @@ from omnigraph_ops.models.history import Answer, RunDecision, RunOutcome, RunRec
 from omnigraph_ops.models.outcomes import Outcome, StageReport, TableOutcome, by_table
 from omnigraph_ops.models.runs import TaskAttempt, Unit
 from omnigraph_ops.outcomes import audit_log, history
-from omnigraph_ops.outcomes.audit_log import AuditEvent
-from omnigraph_ops.outcomes.record import audit_end, record_of, wants_audit
+from omnigraph_ops.outcomes.audit_log import AuditEvent, audit_end, wants_audit
+from omnigraph_ops.outcomes.history import record_of
 from omnigraph_ops.outcomes.results import STAGES, Recorded, RunResults, Snapshot, outcomes_of, with_units
 from omnigraph_ops.outcomes.run_journal import moved
 from omnigraph_ops.outcomes.runs import RecordedRun, settle
@@ -116,7 +116,7 @@ def end(graph: Graph, run: RecordedRun) -> RunRecord:
     results = replace(with_units(run.results, run.records), decisions=run.decisions)
     event, detail = audit_end(results, error=None, interrupted=False)
     audit_log.append(graph.storage, event, **run.subject(DIGEST), detail=detail)
-    history.append(graph, record_of(run.header, results), days=400)
+    history.append(graph, record_of(run.header, results))
     run.settled()
     record = history.read_run(graph, run.header.run_id)
     assert record is not None

@@ -18,9 +18,9 @@ from omnigraph_ops.graph import open_graph
 from omnigraph_ops.graph.graph import Graph
 from omnigraph_ops.graph.layout import new_ulid
 from omnigraph_ops.models.backup import BackupState
+from omnigraph_ops.outcomes.backups import list_backups
 from omnigraph_ops.progress import Lines
-from omnigraph_ops.stages.backup.listing import list_backups
-from omnigraph_ops.stages.backup.own_freeze import own_freeze
+from omnigraph_ops.stages.backup.claim import own_freeze
 from omnigraph_ops.stages.backup.parts import SubmittedCopy
 from omnigraph_ops.stages.backup.restore import restore_backup
 from omnigraph_ops.stages.backup.stage import restore_view

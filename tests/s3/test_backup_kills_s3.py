@@ -13,8 +13,8 @@ from omnigraph_ops.demo import DemoSpec, write_demo_graph
 from omnigraph_ops.errors import InvalidInput
 from omnigraph_ops.graph import open_graph
 from omnigraph_ops.models.backup import BackupState
+from omnigraph_ops.outcomes.backups import list_backups
 from omnigraph_ops.progress import Lines
-from omnigraph_ops.stages.backup.listing import list_backups
 from omnigraph_ops.stages.backup.restore import restore_backup
 from omnigraph_ops.stages.backup.take import backup_graph
 from omnigraph_ops.stages.backup.verify import verify_backup

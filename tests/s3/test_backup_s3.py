@@ -15,10 +15,10 @@ from omnigraph_ops.errors import CorruptGraph, InvalidInput
 from omnigraph_ops.graph import open_graph
 from omnigraph_ops.models.backup import BackupLeft, BackupState
 from omnigraph_ops.models.runs import Unit
+from omnigraph_ops.outcomes.backups import list_backups
 from omnigraph_ops.outcomes.run_journal import what_came_of
 from omnigraph_ops.progress import SILENT
 from omnigraph_ops.stages.backup import transfer
-from omnigraph_ops.stages.backup.listing import list_backups
 from omnigraph_ops.stages.backup.restore import restore_backup
 from omnigraph_ops.stages.backup.stage import Backup, BackupRequest
 from omnigraph_ops.stages.backup.take import backup_graph

@@ -31,7 +31,7 @@ def test_a_history_in_a_bucket(s3: str, tmp_path: Path, monkeypatch: pytest.Monk
     for name in names:
         monkeypatch.delenv(name)
     for outcome in (RunOutcome.FAILED, RunOutcome.SUCCEEDED):
-        history.append(graph, record("night", outcome=outcome, errors=(told,)), days=400)
+        history.append(graph, record("night", outcome=outcome, errors=(told,)))
     (run,) = history.read_runs(graph)
     assert (run.outcome, run.errors) == (RunOutcome.SUCCEEDED, ("denied for ***",))
     assert plan_orphans(graph).unknown == ()

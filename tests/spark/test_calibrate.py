@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
 
 import pytest
@@ -42,15 +41,9 @@ def test_both_ways_are_measured_and_nothing_is_left(tmp_path: Path) -> None:
 @pytest.fixture
 def few_fragments(monkeypatch: pytest.MonkeyPatch) -> None:
     """Each fragment is a task of its own, and these tests are not about how long that takes."""
-    for job, make in (
-        (CalibratedJob.COPY, jobs._copies),
-        (CalibratedJob.VERIFY, jobs._verifications),
-        (CalibratedJob.RESTORE, jobs._restores),
-        (CalibratedJob.EVIDENCE, jobs._comparisons),
-        (CalibratedJob.EXPIRE, jobs._expiries),
-    ):
-        measure = partial(jobs._whole_calls, make, (2, 8), jobs.JOBS[job].unit)
-        monkeypatch.setitem(jobs.JOBS, job, replace(jobs.JOBS[job], measure=measure))
+    of = CalibratedJob
+    for job in (of.COPY, of.VERIFY, of.RESTORE, of.EVIDENCE, of.EXPIRE):
+        monkeypatch.setitem(jobs.JOBS, job, replace(jobs.JOBS[job], amounts=(2, 8)))
 
 
 @pytest.mark.night

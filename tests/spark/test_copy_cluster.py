@@ -15,8 +15,7 @@ import pytest
 from omnigraph_ops.config.terms import BackupOptions
 from omnigraph_ops.graph import Graph
 from omnigraph_ops.models.backup import BackupReport
-from omnigraph_ops.outcomes.backups import backup_of, read_record
-from omnigraph_ops.stages.backup.listing import list_backups
+from omnigraph_ops.outcomes.backups import backup_of, list_backups, read_record
 from omnigraph_ops.stages.backup.parts import THREADS
 from omnigraph_ops.stages.backup.take import backup_graph
 from omnigraph_ops.stages.backup.verify import verify_backup

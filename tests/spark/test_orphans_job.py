@@ -67,7 +67,7 @@ def files_below(root: str) -> set[str]:
 
 
 def on_spark(session: SparkSession, graph: Graph, **request: Any) -> OrphansPlan:
-    return Orphans().plan_on_spark(graph, OrphansRequest(**request), SILENT, submit_in(session))
+    return Orphans().plan(graph, OrphansRequest(**request), SILENT, submit_in(session))
 
 
 def test_a_plan_from_spark_is_the_plan_in_process(session: SparkSession, graph: Graph) -> None:

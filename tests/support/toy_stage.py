@@ -18,7 +18,7 @@ from omnigraph_ops.outcomes.results import STAGES
 from omnigraph_ops.progress import Progress
 from omnigraph_ops.requests import Option, Positive, Request
 from omnigraph_ops.stages.registry import BY_NAME
-from omnigraph_ops.stages.stage import Effect, FormField, Measure, PlannedStage, TaskIds
+from omnigraph_ops.stages.stage import Effect, FormField, Measure, PlannedStage, Submit, TaskIds
 from omnigraph_ops.views.markdown import sealed_facts
 from omnigraph_ops.views.view import Question, Section, View
 
@@ -78,7 +78,7 @@ class Shelve(PlannedStage[ShelveRequest, ShelvePlan, ShelveReport]):
     form = (FormField(name="label", title="Label of the markers"),)
     button = "Shelve markers"
 
-    def plan(self, graph: Graph, request: ShelveRequest, tell: Progress) -> ShelvePlan:
+    def plan(self, graph: Graph, request: ShelveRequest, tell: Progress, submit: Submit | None = None) -> ShelvePlan:
         """Name the markers. Reads."""
         now = now_us()
         return sealed.seal(
@@ -91,7 +91,9 @@ class Shelve(PlannedStage[ShelveRequest, ShelvePlan, ShelveReport]):
             )
         )
 
-    def apply(self, graph: Graph, plan: ShelvePlan, tell: Progress, *, force: bool = False) -> ShelveReport:
+    def apply(
+        self, graph: Graph, plan: ShelvePlan, tell: Progress, submit: Submit | None = None, *, force: bool = False
+    ) -> ShelveReport:
         """Write the markers. Writes."""
         sealed.verify(plan, uri=graph.uri, consequence=self.unharmed)
         for number, marker in enumerate(plan.markers, start=1):

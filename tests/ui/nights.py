@@ -38,7 +38,7 @@ def write_nights(graph: Graph, dag_id: str, *, failing: bool = False, nights: in
         first_us=now_us() - nights * DAY_US + DAY_US * 3 // 5,
     )
     for night in range(nights):
-        append(graph, maker.run(night), days=400)
+        append(graph, maker.run(night))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

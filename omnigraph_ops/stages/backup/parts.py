@@ -40,7 +40,6 @@ from omnigraph_ops.stages.backup.transfer import (
     plan_copy,
     read_journal,
     remove_all,
-    tally,
 )
 from omnigraph_ops.stages.stage import Submit
 from omnigraph_ops.storage.half_written import is_half_written
@@ -91,7 +90,7 @@ class SubmittedCopy:
 
     def __call__(self, transfer: Transfer, plan: CopyPlan, check: Callable[[], None]) -> Transferred:
         """Do all of the plan. As `Transfer.run`."""
-        work = tally(plan.work)
+        work = Tally.of(plan.work)
         if not work.files or work.bytes < self.from_bytes:
             return transfer.run(plan)
         transfer.run(CopyPlan(keep=plan.keep, remove=plan.remove))  # removes what the plan does not want
@@ -195,9 +194,9 @@ def copy_part(destination_root: str, order: CopyOrder, number: int, rate: int | 
         raise CorruptGraph(f"{error.filename or error} of the cut is gone") from None
     linked = {f.file for f in done.linked}
     return CopyDone(
-        copied=tally(done.copied),
-        linked=tally(done.linked),
-        kept=tally(done.kept),
+        copied=Tally.of(done.copied),
+        linked=Tally.of(done.linked),
+        kept=Tally.of(done.kept),
         unlinked=tuple(f.file for f in plan.link if f.file not in linked),
         refused=done.refused,
         refusal=done.refusal,
@@ -289,9 +288,9 @@ def joined(one: CopyDone, other: CopyDone) -> CopyDone:
     """Two parts of a copy as one; the first failure stays. Pure."""
     failed = one if one.error is not None else other
     return CopyDone(
-        copied=_sum(one.copied, other.copied),
-        linked=_sum(one.linked, other.linked),
-        kept=_sum(one.kept, other.kept),
+        copied=one.copied + other.copied,
+        linked=one.linked + other.linked,
+        kept=one.kept + other.kept,
         unlinked=(*one.unlinked, *other.unlinked),
         refused=one.refused + other.refused,
         refusal=one.refusal or other.refusal,
@@ -302,12 +301,8 @@ def joined(one: CopyDone, other: CopyDone) -> CopyDone:
 
 def failed_part(error: OpsError) -> CopyDone:
     """The outcome of a part that failed for good. Pure."""
-    none = Tally(files=0, bytes=0)
+    none = Tally()
     return CopyDone(copied=none, linked=none, kept=none, error=str(error), retryable=error.retryable)
-
-
-def _sum(one: Tally, other: Tally) -> Tally:
-    return Tally(files=one.files + other.files, bytes=one.bytes + other.bytes)
 
 
 def said(done: CopyDone) -> str:

@@ -33,7 +33,7 @@ from omnigraph_ops.outcomes.backups import (
 )
 from omnigraph_ops.parallel import in_parallel
 from omnigraph_ops.progress import SILENT, Meter, Progress
-from omnigraph_ops.stages.backup.transfer import CopyPace, remove_all, tally
+from omnigraph_ops.stages.backup.transfer import CopyPace, remove_all
 from omnigraph_ops.stages.backup.verify import compare_rows
 from omnigraph_ops.stages.freeze.files import checksum_of
 from omnigraph_ops.stages.freeze.roots import rename_roots
@@ -89,7 +89,7 @@ def restore_backup(
             roots=record.roots,
             workers=(settings or Settings.from_env()).concurrency,
             pace=CopyPace(bytes_per_second),
-            meter=Meter(progress, "restoring", record.total_bytes, "bytes"),
+            meter=Meter(progress, "restoring", record.total.bytes, "bytes"),
         )
         _restore(mover or work, destination, record, present, keeper)
         note_stays = _drop_note(destination, record)
@@ -303,7 +303,7 @@ def _report(graph: Graph, record: BackupRecord, moved: int, backup: str, began: 
     return RestoreReport(
         backup=backup,
         uri=graph.uri,
-        total=tally(record.files),
+        total=record.total,
         relocated=moved,
         branches=len(record.branches),
         tables=len({r.table_key for r in record.rows}),

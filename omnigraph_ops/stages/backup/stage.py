@@ -64,18 +64,16 @@ class Backup(RunStage[BackupRequest, BackupReport]):
         FormField(name="max_bytes_per_second", title="Bytes per second at most"),
     )
 
-    def run(self, graph: Graph, request: BackupRequest, tell: Progress) -> BackupReport:
-        """Copy a freeze. Writes at the destination, and tags and a hold in the graph while it copies."""
-        from omnigraph_ops.stages.backup.take import backup_graph
+    def run(self, graph: Graph, request: BackupRequest, tell: Progress, submit: Submit | None = None) -> BackupReport:
+        """Copy a freeze. Writes at the destination, and tags and a hold in the graph while it copies.
 
-        return backup_graph(graph, request.destination, _with_newest(graph, request), progress=tell)
-
-    def run_on_spark(self, graph: Graph, request: BackupRequest, tell: Progress, submit: Submit) -> BackupReport:
-        """The same, the files copied by the job `copy`. Writes as `run`."""
+        The files are submitted as the job `copy`.
+        """
         from omnigraph_ops.stages.backup.parts import SubmittedCopy
-        from omnigraph_ops.stages.backup.take import backup_graph
+        from omnigraph_ops.stages.backup.take import backup_graph, copied_here
 
-        copier = SubmittedCopy(submit=submit, from_bytes=graph.settings.spark_copy_threshold_bytes or 0)
+        least = graph.settings.spark_copy_threshold_bytes or 0
+        copier = copied_here if submit is None else SubmittedCopy(submit=submit, from_bytes=least)
         return backup_graph(graph, request.destination, _with_newest(graph, request), copier=copier, progress=tell)
 
     def told(self, graph: Graph, unit: Unit) -> Any:
@@ -107,7 +105,7 @@ class Verified(Recorded[VerifyReport]):
 
 def _with_newest(graph: Graph, request: BackupRequest) -> BackupRequest:
     """The request, with the newest finished backup as its base where it asks for that. Reads."""
-    from omnigraph_ops.stages.backup.listing import newest_finished
+    from omnigraph_ops.outcomes.backups import newest_finished
 
     if not request.incremental:
         return request

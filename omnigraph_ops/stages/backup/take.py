@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TypeVar
 
@@ -16,13 +16,22 @@ from omnigraph_ops import __version__
 from omnigraph_ops.config.terms import BackupOptions
 from omnigraph_ops.errors import CorruptGraph, InvalidInput, OpsError, StorageError
 from omnigraph_ops.graph.graph import Graph
-from omnigraph_ops.models.backup import BackedFile, BackupLeft, BackupRecord, BackupReport, BackupStart, RecordedRoot
+from omnigraph_ops.models.backup import (
+    BackedFile,
+    BackupLeft,
+    BackupRecord,
+    BackupReport,
+    BackupStart,
+    RecordedRoot,
+    Tally,
+)
 from omnigraph_ops.models.freeze import CutFile, Freeze
 from omnigraph_ops.models.runs import Unit
 from omnigraph_ops.outcomes.backups import (
     JOURNAL,
     ORDERS,
     backup_of,
+    damaged_files,
     graph_around,
     is_inside,
     left_of,
@@ -34,8 +43,7 @@ from omnigraph_ops.outcomes.backups import (
     write_start,
 )
 from omnigraph_ops.progress import SILENT, Meter, Progress, Stopped
-from omnigraph_ops.stages.backup.listing import Claim, claimed, damaged_files
-from omnigraph_ops.stages.backup.own_freeze import end_of_before, end_of_finished, given_freeze, own_freeze
+from omnigraph_ops.stages.backup.claim import Claim, claimed, end_of_finished, given_freeze, kept_freeze
 from omnigraph_ops.stages.backup.transfer import (
     IMMUTABLE,
     CopyJournal,
@@ -46,7 +54,6 @@ from omnigraph_ops.stages.backup.transfer import (
     Transferred,
     plan_copy,
     read_journal,
-    tally,
 )
 from omnigraph_ops.stages.backup.verify import rows_of_cut
 from omnigraph_ops.stages.freeze.files import cut_files
@@ -61,7 +68,8 @@ Copier = Callable[[Transfer, CopyPlan, Callable[[], None]], Transferred]
 """Does all of a plan, as `Transfer.run` does; calls the third argument meanwhile, which raises when it has to stop."""
 
 
-def _in_process(transfer: Transfer, plan: CopyPlan, _check: Callable[[], None]) -> Transferred:
+def copied_here(transfer: Transfer, plan: CopyPlan, _check: Callable[[], None]) -> Transferred:
+    """In this process. As `Copier`."""
     return transfer.run(plan)
 
 
@@ -70,7 +78,7 @@ def backup_graph(
     target: str,
     options: BackupOptions = _DEFAULTS,
     *,
-    copier: Copier = _in_process,
+    copier: Copier = copied_here,
     progress: Progress = SILENT,
 ) -> BackupReport:
     """Back up a graph below `target`, reached as the graph is. Writes there, and while it copies a freeze in the graph.
@@ -94,7 +102,7 @@ def backup_graph(
         graph.run.begins(unit)
         try:
             end_of_finished(graph, destination, options.freeze_id, progress)
-            with _kept(graph, claim, options, progress) as freeze:
+            with kept_freeze(graph, claim, options.freeze_id, progress) as freeze:
                 report = _Attempt(
                     graph=graph,
                     destination=destination,
@@ -124,16 +132,6 @@ def _place_outside(graph: Graph, target: str) -> Storage:
     if around is not None:
         raise InvalidInput(f"{destination.root} is inside the graph {around}; back up to another place")
     return destination
-
-
-@contextlib.contextmanager
-def _kept(graph: Graph, claim: Claim, options: BackupOptions, progress: Progress) -> Iterator[Freeze]:
-    if options.freeze_id is None:
-        with own_freeze(graph, claim.backup_id, claim.before, progress) as freeze:
-            yield freeze
-    else:
-        end_of_before(graph, claim, options.freeze_id, progress)
-        yield given_freeze(graph, options.freeze_id)
 
 
 def _earlier(graph: Graph, options: BackupOptions) -> tuple[Storage, Earlier] | None:
@@ -251,9 +249,9 @@ class _Attempt:
         return frozenset(damaged)
 
     def _transfer(self, plan: CopyPlan) -> Transfer:
-        work = tally(plan.work)
+        work = Tally.of(plan.work)
         if plan.keep:
-            kept = tally(plan.keep)
+            kept = Tally.of(plan.keep)
             self.progress(f"going on with {self._id}: {kept.files:,} files are there already")
         return Transfer(
             source=self.graph.storage,
@@ -307,10 +305,10 @@ class _Attempt:
             freeze_id=self.freeze.freeze_id,
             incremental_from=self.earlier[1].record.backup_id if self.earlier is not None else None,
             resumed=self.claim.before is not None,
-            total=tally(done.files),
-            copied=tally(done.copied),
-            linked=tally(done.linked),
-            kept=tally(done.kept),
+            total=Tally.of(done.files),
+            copied=Tally.of(done.copied),
+            linked=Tally.of(done.linked),
+            kept=Tally.of(done.kept),
             seconds=round(time.time() - self.began, 3),
         )
 

@@ -17,7 +17,7 @@ from typing import TypeVar
 from omnigraph_ops.coordination.state import Records
 from omnigraph_ops.errors import OpsError, StorageError
 from omnigraph_ops.graph.layout import new_ulid
-from omnigraph_ops.models.backup import BackedFile, BackupRecord, JournalledFile, JournalledFiles, Tally
+from omnigraph_ops.models.backup import BackedFile, BackupRecord, JournalledFile, JournalledFiles
 from omnigraph_ops.models.freeze import CutFile, CutFileKind
 from omnigraph_ops.outcomes.backups import JOURNAL, stored_at
 from omnigraph_ops.parallel import in_parallel
@@ -153,12 +153,6 @@ def plan_copy(
     staying = {f.file for f in files}.difference(damaged)
     remove = tuple(sorted(set(present) - staying))
     return CopyPlan(copy=tuple(copy), link=tuple(link), keep=tuple(keep), unproven=tuple(unproven), remove=remove)
-
-
-def tally(files: Iterable[CutFile | BackedFile]) -> Tally:
-    """How many files and bytes these are. Pure."""
-    sizes = [f.size for f in files]
-    return Tally(files=len(sizes), bytes=sum(sizes))
 
 
 def _journalled(journal: Iterable[JournalledFiles], freeze_id: str) -> dict[tuple[str, bool], JournalledFile]:

@@ -9,12 +9,20 @@ from dataclasses import dataclass
 from omnigraph_ops.errors import InvalidInput, StorageError
 from omnigraph_ops.graph.graph import Graph
 from omnigraph_ops.lance.gateway import live_rows
-from omnigraph_ops.models.backup import BackedFile, BackupRecord, FileProblem, RowCount, Verification, VerifyReport
+from omnigraph_ops.models.backup import (
+    BackedFile,
+    BackupRecord,
+    FileProblem,
+    RowCount,
+    Tally,
+    Verification,
+    VerifyReport,
+)
 from omnigraph_ops.models.freeze import FrozenCut, PinRole
 from omnigraph_ops.outcomes.backups import backup_of, present_files, read_record, stored_at, write_verification
 from omnigraph_ops.parallel import in_parallel
 from omnigraph_ops.progress import SILENT, Meter, Progress
-from omnigraph_ops.stages.backup.transfer import IMMUTABLE, CopyPace, tally
+from omnigraph_ops.stages.backup.transfer import IMMUTABLE, CopyPace
 from omnigraph_ops.stages.freeze.files import checksum_of
 from omnigraph_ops.storage.half_written import is_half_written
 from omnigraph_ops.storage.inventory import OpsFault, look_again
@@ -136,7 +144,7 @@ def verify_backup(
             f"{graph.target} has none of the files of {storage.uri(backup_id)}, which is a backup of {record.uri}; "
             "nothing was compared; leave the graph out to verify the backup alone"
         )
-    work = tally((*record.files, *(look.file for look in shared)))
+    work = record.total + Tally.of(look.file for look in shared)
     if reader is None:
         reader = FileReader(CopyPace(bytes_per_second), Meter(progress, "verifying", work.bytes, "bytes"))
     looks = [FileLook(path=stored_at(backup_id, f.file), file=f, size=present.get(f.file)) for f in record.files]
@@ -146,7 +154,7 @@ def verify_backup(
     return VerifyReport(
         backup=storage.uri(backup_id),
         uri=record.uri,
-        total=tally(record.files),
+        total=record.total,
         without_checksum=sum(f.checksum is None for f in record.files),
         compared_with_graph=len(shared) - went,
         problems=(*problems, *in_graph),

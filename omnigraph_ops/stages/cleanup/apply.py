@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 from contextlib import AbstractContextManager
 from dataclasses import replace
 
@@ -37,12 +37,16 @@ from omnigraph_ops.outcomes.run_journal import moved
 from omnigraph_ops.parallel import in_parallel
 from omnigraph_ops.progress import SILENT, Meter, Progress, Stopped
 from omnigraph_ops.quantities import human_bytes
-from omnigraph_ops.stages.cleanup.plan import fork_files, is_orphaned, refusal, why_kept
-from omnigraph_ops.stages.cleanup.policy import InternalTables, internal_entry, protect, removable
+from omnigraph_ops.stages.cleanup.plan import fork_files, is_orphaned, why_kept
+from omnigraph_ops.stages.cleanup.policy import (
+    InternalTables,
+    LiveTables,
+    Tables,
+    internal_entry,
+    removable,
+)
 
 _SHOWN = 5
-_MORE_LOOKS = 2
-"""After which what cannot be opened is no work of somebody else."""
 
 
 def cleanup_all(graph: Graph, plan: CleanupPlan, *, progress: Progress = SILENT) -> CleanupReport:
@@ -225,14 +229,14 @@ def _remove(
     graph: Graph, plan: CleanupPlan, table: TableCleanupPlan, keeper: LeaseKeeper
 ) -> tuple[CleanupStats, OpsError | None]:
     refuse_lasting(graph, table_key=table.table_key)
-    view, entry, internal = _removable_now(graph, table)
+    entry, tables = _removable_now(graph, table)
     head = graph.open_head(entry)
     if head.version < table.lance_head_version:
         raise StalePlan(
             f"{table.table_key} is at version {head.version}, the plan saw {table.lance_head_version}: it was replaced "
             "or restored; nothing was deleted; plan again"
         )
-    protection = internal.protect(entry, head, table.versions) if internal else protect(graph.lance, entry, head, view)
+    protection = tables.protect(entry, head, table.versions)
     existing = stored_versions(graph.storage, entry.path)
     wanted = [v for v in table.versions if v in existing]
     doomed, _ = removable(wanted, protection, between_pins=table.between_pins)
@@ -259,7 +263,7 @@ def _remove(
     stays = existing & protection.numbers()
 
     def prove() -> None:
-        internal.prove(entry, stays) if internal else _prove_readable(graph, entry, view)
+        tables.prove(entry, stays)
         _prove_gone(graph, entry, unit.versions)
 
     removed, failure = _remove_versions(graph, unit, head, keeper, prove)
@@ -274,20 +278,19 @@ def _remove(
     return done, failure
 
 
-def _removable_now(graph: Graph, table: TableCleanupPlan) -> tuple[GraphView, TableEntry, InternalTables | None]:
+def _removable_now(graph: Graph, table: TableCleanupPlan) -> tuple[TableEntry, Tables]:
     """A fresh look at a table whose versions may be collected right now; raises `StalePlan` otherwise. Reads."""
     refused: str | None = None
     for _ in looks(graph):
         view = look(graph, table.table_key)
         entry = _same_table(graph, view, table)
-        internal = InternalTables(graph=graph, view=view) if entry.path in INTERNAL_DATASETS else None
-        if internal is not None:
-            refused = internal.refusal(entry)
-        else:
-            refused = refusal(graph, entry, view, clones=graph.clones((entry.path,)))
+        tables: Tables = InternalTables(graph=graph, view=view)
+        if entry.path not in INTERNAL_DATASETS:
+            tables = LiveTables(graph=graph, view=view, clones=graph.clones((entry.path,)))
+        refused = tables.refusal(entry)
         if refused is None:
-            return view, entry, internal
-        if internal is not None or graph.open_head(entry).version == entry.version:
+            return entry, tables
+        if tables.is_internal or graph.open_head(entry).version == entry.version:
             break  # no writer between its commit and its publish is the reason
     raise StalePlan(f"{table.table_key}: {refused}; nothing was deleted")
 
@@ -347,33 +350,6 @@ def _same_table(graph: Graph, view: GraphView, table: TableCleanupPlan) -> Table
     if entry is None or entry.path != table.table_path:
         raise StalePlan(f"{table.table_key} was dropped or replaced since the plan; nothing was deleted")
     return entry
-
-
-def _prove_readable(graph: Graph, entry: TableEntry, view: GraphView) -> None:
-    """Open every version of this table that a branch publishes. Reads.
-
-    Somebody may have deleted a branch since, or published and cleaned up: only what another look finds counts.
-    """
-    lost = next(_unreadable(graph, entry, view), None)
-    with contextlib.suppress(OpsError):  # without another look the first one counts
-        for _ in range(_MORE_LOOKS):
-            lost = next(_unreadable(graph, entry, look(graph)), None) if lost is not None else None
-    if lost is not None:
-        branch, version, error = lost
-        raise CorruptGraph(
-            f"after the cleanup of {entry.table_key} branch {branch or 'main'} cannot open version {version}: {error}; "
-            "stop cleanups of this graph and restore it"
-        ) from error
-
-
-def _unreadable(graph: Graph, entry: TableEntry, view: GraphView) -> Iterator[tuple[str | None, int, OpsError]]:
-    for state in (view.main, *view.branches):
-        for other in state.entries:
-            if other.path == entry.path:
-                try:
-                    graph.open_pinned(other)
-                except OpsError as error:
-                    yield state.branch, other.version, error
 
 
 def cleaned(graph: Graph, unit: Unit) -> CleanupStats:

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 
 from omnigraph_ops.coordination.environment import refuse_wrong_clock_unwritten
-from omnigraph_ops.coordination.freezes import why_frozen
 from omnigraph_ops.coordination.graph_view import GraphView, look
 from omnigraph_ops.coordination.guards import look_again, refuse_lasting
 from omnigraph_ops.coordination.sealed import expiry, seal
-from omnigraph_ops.errors import OpsError, StorageError
+from omnigraph_ops.errors import OpsError
 from omnigraph_ops.graph.graph import Graph, select_entries
 from omnigraph_ops.graph.layout import branch_reference, is_schema_apply_lock, now_us
 from omnigraph_ops.graph.state import TableEntry
@@ -21,7 +21,6 @@ from omnigraph_ops.lance.versions import (
     explain_removal,
     files_of_branch,
     freed_with_forks,
-    needed_files,
 )
 from omnigraph_ops.models.cleanup import (
     SHORTEST_AGE_SECONDS,
@@ -35,12 +34,11 @@ from omnigraph_ops.models.cleanup import (
 from omnigraph_ops.parallel import in_parallel
 from omnigraph_ops.stages.cleanup.policy import (
     InternalTables,
+    LiveTables,
+    Tables,
     candidates,
-    protect,
     removable,
-    spelling_problem,
 )
-from omnigraph_ops.storage.inventory import stored_sizes
 
 
 def find_orphaned_forks(graph: Graph, entries: Iterable[TableEntry], view: GraphView) -> tuple[OrphanedFork, ...]:
@@ -148,19 +146,13 @@ def plan_cleanup(graph: Graph, policy: RetentionPolicy, *, tables: Sequence[str]
     entries = select_entries(graph, view.main, tables)
     found = find_orphaned_forks(graph, entries, view)
     forks = tuple(f for f in found if f.error is None)
-    planner = _Planner(
-        graph=graph,
-        view=view,
-        policy=policy,
-        planned_at_us=now_us(),
-        forks=forks,
-        clones=graph.clones([entry.path for entry in entries]),
-    )
+    planner = _Planner(graph=graph, policy=policy, planned_at_us=now_us(), forks=forks)
+    tables_now = LiveTables(graph=graph, view=view, clones=graph.clones([entry.path for entry in entries]))
 
     def afresh(found: Sequence[TableEntry]) -> list[TableCleanupPlan]:
-        return replace(planner, view=look(graph)).tables(found)
+        return planner.tables(found, replace(tables_now, view=look(graph)))
 
-    first = {row.table_key: row for row in planner.tables(entries)}
+    first = {row.table_key: row for row in planner.tables(entries, tables_now)}
     # A branch that was deleted since the look seems damage. What is damaged stays so, and is not worth a third look.
     if damaged := [entry for entry in entries if first[entry.table_key].is_damaged]:
         first |= {row.table_key: row for row in afresh(damaged)}
@@ -194,48 +186,39 @@ class _Planner:
     """What every table of one plan is judged by."""
 
     graph: Graph
-    view: GraphView
     policy: RetentionPolicy
     planned_at_us: int
     forks: tuple[OrphanedFork, ...]
-    clones: Mapping[str, str]
 
-    def tables(self, entries: Sequence[TableEntry]) -> list[TableCleanupPlan]:
+    def tables(self, entries: Sequence[TableEntry], of: LiveTables) -> list[TableCleanupPlan]:
         """The plans of some tables, in their order. Reads."""
-        return in_parallel(self.table, entries, workers=self.graph.settings.concurrency)
+        return in_parallel(partial(self.table, of=of), entries, workers=self.graph.settings.concurrency)
 
-    def table(self, entry: TableEntry, internal: InternalTables | None = None) -> TableCleanupPlan:
-        """The plan of one table; what keeps it from being read becomes its refusal. Reads.
-
-        Args:
-            internal: what judges it, where it is an internal one.
-        """
+    def table(self, entry: TableEntry, of: Tables) -> TableCleanupPlan:
+        """The plan of one table; what keeps it from being read becomes its refusal. Reads."""
         row = TableCleanupPlan(
             table_key=entry.table_key,
             table_path=entry.path,
             pinned_version=entry.version,
             lance_head_version=entry.version,
             versions=(),
-            between_pins=internal is not None,
+            between_pins=of.is_internal,
         )
         try:
-            return self._readable(entry, row, internal)
+            return self._readable(entry, row, of)
         except OpsError as error:
             return replace(row, refused=f"{UNREADABLE}{error}")
 
-    def _readable(self, entry: TableEntry, row: TableCleanupPlan, internal: InternalTables | None) -> TableCleanupPlan:
-        graph, policy, head = self.graph, self.policy, self.graph.open_head(entry)
+    def _readable(self, entry: TableEntry, row: TableCleanupPlan, of: Tables) -> TableCleanupPlan:
+        policy, head = self.policy, self.graph.open_head(entry)
         row = replace(row, lance_head_version=int(head.version))
-        orphaned = {f.branch for f in self.forks if f.table_path == entry.path} if internal is None else set[str]()
-        if internal is not None:
-            refused = internal.refusal(entry)
-        else:
-            refused = refusal(graph, entry, self.view, clones=self.clones, ignoring=orphaned)
+        orphaned = {f.branch for f in self.forks if f.table_path == entry.path and not of.is_internal}
+        refused = of.refusal(entry, ignoring=orphaned)
         if refused is not None:
             return replace(row, refused=refused)
         wanted = candidates(existing_versions(head), policy, self.planned_at_us)
-        protection = internal.protect(entry, head, wanted) if internal else protect(graph.lance, entry, head, self.view)
-        between_pins = policy.between_pins or internal is not None
+        protection = of.protect(entry, head, wanted)
+        between_pins = policy.between_pins or of.is_internal
         versions, blocked_by = removable(wanted, protection, between_pins=between_pins, expiry=policy.expiry)
         files = explain_removal(head, entry.path, versions)
         if orphaned and versions:
@@ -255,66 +238,3 @@ def _with_forks(files: Sequence[PlannedFile], freed: Sequence[PlannedFile]) -> t
     """Forks go before versions, and free files that they share: those are part of the plan too. Pure."""
     known = {f.path for f in files}
     return tuple(sorted((*files, *(f for f in freed if f.path not in known)), key=lambda f: f.path))
-
-
-def refusal(
-    graph: Graph,
-    entry: TableEntry,
-    view: GraphView,
-    *,
-    clones: Mapping[str, str],
-    ignoring: Collection[str] = (),
-) -> str | None:
-    """Why no version of this table may be collected right now, None when it may. Reads."""
-    frozen = why_frozen(graph, view.holds, entry)
-    if frozen is not None:
-        return frozen
-    if view.unreadable:
-        name, problem = view.unreadable[0]
-        return f"branch {name!r} cannot be read, so what it pins is unknown: {problem}"
-    head = graph.open_head(entry)
-    if head.version != entry.version:
-        return (
-            f"uncovered HEAD drift: manifest version {entry.version}, Lance HEAD {head.version}; "
-            "`omnigraph-ops check` says what settles it"
-        )
-    lost = _lost_pin(graph, entry, view)
-    if lost is not None:
-        return lost
-    if entry.path in clones:
-        return clones[entry.path]
-    forks = [b.name for b in graph.lance.branches(head) if b.name not in ignoring]
-    return spelling_problem(head, forks, graph.table_uri(entry))
-
-
-def _lost_pin(graph: Graph, entry: TableEntry, view: GraphView) -> str | None:
-    """Which published version of the main chain lacks rows: an older one may be the last to have them. Reads."""
-    published = ((state, other) for state in (*view.branches, view.main) for other in state.entries)
-    pinned = {e.version: (s, e) for s, e in published if e.path == entry.path and e.branch is None}
-    needed: dict[str, tuple[int, str]] = {}
-    for state, other in pinned.values():
-        # What a named branch lacks is no fault of main, which stays maintained.
-        damaged = "" if state.branch else UNREADABLE
-        publisher = f"{damaged}branch {state.branch or 'main'!r} pins version {other.version}, which"
-        try:
-            files = needed_files(graph.open_pinned(other))
-        except OpsError as error:
-            return f"{publisher} cannot be opened: {error}"
-        needed |= {f"{entry.path}/{f.path}": (f.size, publisher) for f in files if f.base is None}
-    sizes = stored_sizes(graph.storage, needed)
-    short = (path for path, (size, _) in sorted(needed.items()) if sizes.get(path, 0) < size)
-    lost = next((path for path in short if not _is_whole(graph, path, needed[path][0])), None)
-    if lost is None:
-        return None
-    return (
-        f"{needed[lost][1]} lacks {lost}, and an older version may be the last to have its rows; "
-        "`omnigraph-ops health --files` names all that is gone; bring the file back or restore the graph"
-    )
-
-
-def _is_whole(graph: Graph, path: str, size: int) -> bool:
-    """Whether a file that no listing has as a regular one is there: Lance follows links. Reads."""
-    try:
-        return graph.storage.stat(path).size >= size
-    except (FileNotFoundError, StorageError):
-        return False

@@ -8,27 +8,38 @@ the retention policy says. The companions of stamp 3 are read at their newest ve
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
+from typing import ClassVar
 
 from omnigraph_ops.coordination.freezes import why_frozen
-from omnigraph_ops.coordination.graph_view import GraphView
-from omnigraph_ops.errors import CorruptGraph, OpsError
+from omnigraph_ops.coordination.graph_view import GraphView, look
+from omnigraph_ops.errors import CorruptGraph, OpsError, StorageError
 from omnigraph_ops.graph.graph import Graph
 from omnigraph_ops.graph.layout import MANIFEST_DIR, any_version_of, chain_folder
 from omnigraph_ops.graph.stamp import newest_foreign
 from omnigraph_ops.graph.state import BranchState, GraphCommit, TableEntry, by_id
 from omnigraph_ops.lance.gateway import Dataset, DatasetMissing, LanceGateway
-from omnigraph_ops.lance.versions import VersionFacts, branch_base_paths, existing_versions
+from omnigraph_ops.lance.versions import (
+    VersionFacts,
+    branch_base_paths,
+    existing_versions,
+    needed_files,
+)
 from omnigraph_ops.models.cleanup import (
+    UNREADABLE,
     ProtectedVersion,
     RetentionPolicy,
     SnapshotExpiry,
     TableCleanupPlan,
 )
+from omnigraph_ops.storage.inventory import stored_sizes
 
 _MICROS = 1_000_000
+_MORE_LOOKS = 2
+"""After which what cannot be opened is no work of somebody else."""
 NOT_ALONE = "others may publish: only a run with --fence, or an exclusive one, removes versions of internal tables"
 
 
@@ -187,9 +198,114 @@ def _entry(graph: Graph, key: str, path: str) -> TableEntry:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class LiveTables:
+    """The tables that branches publish, as one look at the graph sees them."""
+
+    is_internal: ClassVar = False
+    graph: Graph
+    view: GraphView
+    clones: Mapping[str, str]
+    """Who else reads files of a table, as a sentence, by the path of the table."""
+
+    def refusal(self, entry: TableEntry, ignoring: Collection[str] = ()) -> str | None:
+        """Why no version of one may be collected right now, None when it may. Reads.
+
+        Args:
+            ignoring: Lance branches that go first.
+        """
+        if (why := _stays_whole(self.graph, self.view, entry, "pins")) is not None:
+            return why
+        head = self.graph.open_head(entry)
+        if head.version != entry.version:
+            return (
+                f"uncovered HEAD drift: manifest version {entry.version}, Lance HEAD {head.version}; "
+                "`omnigraph-ops check` says what settles it"
+            )
+        lost = self._lost_pin(entry)
+        if lost is not None:
+            return lost
+        if entry.path in self.clones:
+            return self.clones[entry.path]
+        forks = [b.name for b in self.graph.lance.branches(head) if b.name not in ignoring]
+        return spelling_problem(head, forks, self.graph.table_uri(entry))
+
+    def _lost_pin(self, entry: TableEntry) -> str | None:
+        """Which published version of the main chain lacks rows: an older one may be the last to have them. Reads."""
+        published = ((state, other) for state in (*self.view.branches, self.view.main) for other in state.entries)
+        pinned = {e.version: (s, e) for s, e in published if e.path == entry.path and e.branch is None}
+        needed: dict[str, tuple[int, str]] = {}
+        for state, other in pinned.values():
+            # What a named branch lacks is no fault of main, which stays maintained.
+            damaged = "" if state.branch else UNREADABLE
+            publisher = f"{damaged}branch {state.branch or 'main'!r} pins version {other.version}, which"
+            try:
+                files = needed_files(self.graph.open_pinned(other))
+            except OpsError as error:
+                return f"{publisher} cannot be opened: {error}"
+            needed |= {f"{entry.path}/{f.path}": (f.size, publisher) for f in files if f.base is None}
+        sizes = stored_sizes(self.graph.storage, needed)
+        short = (path for path, (size, _) in sorted(needed.items()) if sizes.get(path, 0) < size)
+        lost = next((path for path in short if not _is_whole(self.graph, path, needed[path][0])), None)
+        if lost is None:
+            return None
+        return (
+            f"{needed[lost][1]} lacks {lost}, and an older version may be the last to have its rows; "
+            "`omnigraph-ops health --files` names all that is gone; bring the file back or restore the graph"
+        )
+
+    def protect(self, entry: TableEntry, head: Dataset, wanted: Collection[int]) -> Protection:
+        """What keeps versions of one. Reads."""
+        return protect(self.graph.lance, entry, head, self.view)
+
+    def prove(self, entry: TableEntry, stays: Collection[int]) -> None:
+        """Open every version of one that a branch publishes; `CorruptGraph` where that fails. Reads.
+
+        Somebody may have deleted a branch since, or published and cleaned up: only what another look finds counts.
+        """
+        lost = next(_unreadable(self.graph, entry, self.view), None)
+        with contextlib.suppress(OpsError):  # without another look the first one counts
+            for _ in range(_MORE_LOOKS):
+                lost = next(_unreadable(self.graph, entry, look(self.graph)), None) if lost is not None else None
+        if lost is not None:
+            branch, version, error = lost
+            raise CorruptGraph(
+                f"after the cleanup of {entry.table_key} branch {branch or 'main'} cannot open version {version}: "
+                f"{error}; stop cleanups of this graph and restore it"
+            ) from error
+
+
+def _stays_whole(graph: Graph, view: GraphView, entry: TableEntry, needs: str) -> str | None:
+    """Why no version of any table goes, whatever else it is: a freeze, or a branch that cannot be read. Reads."""
+    frozen = why_frozen(graph, view.holds, entry)
+    if frozen is None and view.unreadable:
+        name, problem = view.unreadable[0]
+        return f"branch {name!r} cannot be read, so what it {needs} is unknown: {problem}"
+    return frozen
+
+
+def _is_whole(graph: Graph, path: str, size: int) -> bool:
+    """Whether a file that no listing has as a regular one is there: Lance follows links. Reads."""
+    try:
+        return graph.storage.stat(path).size >= size
+    except (FileNotFoundError, StorageError):
+        return False
+
+
+def _unreadable(graph: Graph, entry: TableEntry, view: GraphView) -> Iterator[tuple[str | None, int, OpsError]]:
+    for state in (view.main, *view.branches):
+        for other in state.entries:
+            if other.path == entry.path:
+                try:
+                    graph.open_pinned(other)
+                except OpsError as error:
+                    yield state.branch, other.version, error
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class InternalTables:
     """The internal tables of a graph as one look at it sees them."""
 
+    is_internal: ClassVar = True
     graph: Graph
     view: GraphView
     going: Mapping[str, Collection[int]] = field(default_factory=dict)
@@ -199,16 +315,12 @@ class InternalTables:
         """Each of them at its newest version. Reads."""
         return (_entry(self.graph, *table) for table in self.graph.format.internal_tables(self.graph.context))
 
-    def refusal(self, entry: TableEntry) -> str | None:
+    def refusal(self, entry: TableEntry, ignoring: Collection[str] = ()) -> str | None:
         """Why no version of one may be collected right now, None when it may. Reads."""
         if not self.graph.is_alone():
             return NOT_ALONE
-        frozen = why_frozen(self.graph, self.view.holds, entry)
-        if frozen is not None:
-            return frozen
-        if self.view.unreadable:
-            name, problem = self.view.unreadable[0]
-            return f"branch {name!r} cannot be read, so what it needs is unknown: {problem}"
+        if (why := _stays_whole(self.graph, self.view, entry, "needs")) is not None:
+            return why
         head = self.graph.open_head(entry)
         forks = [b.name for b in self.graph.lance.branches(head) if not b.is_bare]
         return spelling_problem(head, forks, self.graph.table_uri(entry))
@@ -266,3 +378,7 @@ class InternalTables:
             raise CorruptGraph(
                 f"after the cleanup of {entry.table_key} {problem}; stop cleanups of this graph and restore it"
             )
+
+
+Tables = LiveTables | InternalTables
+"""What judges a table, and proves afterwards that it is whole."""

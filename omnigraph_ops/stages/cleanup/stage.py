@@ -25,7 +25,7 @@ from omnigraph_ops.models.runs import Unit
 from omnigraph_ops.progress import Progress
 from omnigraph_ops.quantities import FROM_AN_HOUR, duration, human_bytes
 from omnigraph_ops.requests import TablesRequest
-from omnigraph_ops.stages.stage import WRITERS_REFUSED, Effect, FormField, Measure, PartedStage, TaskIds
+from omnigraph_ops.stages.stage import WRITERS_REFUSED, Effect, FormField, Measure, PartedStage, Submit, TaskIds
 from omnigraph_ops.views.markdown import (
     count,
     counted,
@@ -119,13 +119,15 @@ class Cleanup(PartedStage[CleanupRequest, CleanupPlan, CleanupReport]):
     button = "Clean up versions"
     age = duration(SHORTEST_AGE_SECONDS)
 
-    def plan(self, graph: Graph, request: CleanupRequest, tell: Progress) -> CleanupPlan:
+    def plan(self, graph: Graph, request: CleanupRequest, tell: Progress, submit: Submit | None = None) -> CleanupPlan:
         """Which versions go, and what holds the others. Reads."""
         from omnigraph_ops.stages.cleanup.plan import plan_cleanup
 
         return plan_cleanup(graph, request.policy, tables=request.tables)
 
-    def apply(self, graph: Graph, plan: CleanupPlan, tell: Progress, *, force: bool = False) -> CleanupReport:
+    def apply(
+        self, graph: Graph, plan: CleanupPlan, tell: Progress, submit: Submit | None = None, *, force: bool = False
+    ) -> CleanupReport:
         """Remove exactly the planned versions and forks. Destroys."""
         from omnigraph_ops.stages.cleanup.apply import cleanup_all
 
@@ -205,8 +207,7 @@ class Cleanup(PartedStage[CleanupRequest, CleanupPlan, CleanupReport]):
         return plan.total_versions, plan.total_bytes
 
     def files(self, plan: CleanupPlan) -> Sequence[PlannedFile]:
-        ours = [file for table in plan.tables for file in table.files]
-        return [*ours, *(file for fork in plan.orphaned_forks for file in fork.files)]
+        return plan.files
 
     def view(self, value: CleanupPlan | CleanupReport) -> View:
         return plan_view(value) if isinstance(value, CleanupPlan) else report_view(value)
@@ -236,7 +237,6 @@ def plan_view(plan: CleanupPlan) -> View:
     forks = tuple((f.table_key, f.branch, counted(len(f.files)), size_of(f.files)) for f in plan.orphaned_forks)
     kept = tuple((f.table_key, f.branch, f.error or "") for f in plan.kept_forks)
     untouched = tuple(t.table_key for t in plan.tables if not t.versions and not t.refused)
-    files = [*(f for t in plan.tables for f in t.files), *(f for fork in plan.orphaned_forks for f in fork.files)]
     return View(
         title=f"cleanup plan {plan.uri} ({plan.policy}) — {plan.total_versions} versions, "
         f"{plan.total_files} files, {human_bytes(plan.total_bytes)} across {len(plan.tables)} tables",
@@ -259,7 +259,7 @@ def plan_view(plan: CleanupPlan) -> View:
                 ),
                 Section(title="Protected versions", header=held, rows=protected, most=_MOST_ROWS),
                 Section(title="Nothing to remove", lines=untouched),
-                files_section((f.path, f.kind, human_bytes(f.size)) for f in files),
+                files_section((f.path, f.kind, human_bytes(f.size)) for f in plan.files),
             ]
         ),
     )

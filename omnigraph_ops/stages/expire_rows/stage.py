@@ -121,7 +121,9 @@ class ExpireRows(PlannedStage[ExpireRowsRequest, RowRetentionPlan, RowRetentionR
         FormField(name="max_rows", title="At most so many rows of a table"),
     )
 
-    def plan(self, graph: Graph, request: ExpireRowsRequest, tell: Progress) -> RowRetentionPlan:
+    def plan(
+        self, graph: Graph, request: ExpireRowsRequest, tell: Progress, submit: Submit | None = None
+    ) -> RowRetentionPlan:
         """Which rows expire; with an engine named, also for what that release can delete. Reads."""
         from omnigraph_ops.stages.expire_rows.apply import engine_of
         from omnigraph_ops.stages.expire_rows.plan import plan_row_retention
@@ -134,19 +136,17 @@ class ExpireRows(PlannedStage[ExpireRowsRequest, RowRetentionPlan, RowRetentionR
             engine=engine_of(graph) if graph.settings.engine else None,
         )
 
-    def apply(self, graph: Graph, plan: RowRetentionPlan, tell: Progress, *, force: bool = False) -> RowRetentionReport:
-        """Delete the planned rows that are still below the cuts. Destroys rows."""
-        from omnigraph_ops.stages.expire_rows.apply import engine_of, expire_rows
-
-        return expire_rows(graph, plan, engine=engine_of(graph), progress=tell)
-
-    def apply_on_spark(
-        self, graph: Graph, plan: RowRetentionPlan, tell: Progress, submit: Submit, *, force: bool = False
+    def apply(
+        self, graph: Graph, plan: RowRetentionPlan, tell: Progress, submit: Submit | None = None, *, force: bool = False
     ) -> RowRetentionReport:
-        """The same; on plain Lance the job `expire` finds the rows of tables above the threshold. Destroys rows."""
-        from omnigraph_ops.stages.expire_rows.apply import SubmittedDelete, engine_of, expire_rows
+        """Delete the planned rows that are still below the cuts. Destroys rows.
 
-        delete = SubmittedDelete(submit=submit, graph=graph, from_rows=graph.settings.spark_from(self.name) or 0)
+        On plain Lance the job `expire` finds the rows of tables above the threshold.
+        """
+        from omnigraph_ops.stages.expire_rows.apply import SubmittedDelete, delete_here, engine_of, expire_rows
+
+        least = graph.settings.spark_from(self.name) or 0
+        delete = delete_here if submit is None else SubmittedDelete(submit=submit, graph=graph, from_rows=least)
         return expire_rows(graph, plan, engine=engine_of(graph), delete=delete, progress=tell)
 
     def told(self, graph: Graph, unit: Unit) -> RowRetentionReport | None:

@@ -35,9 +35,7 @@ from omnigraph_ops.views.markdown import count
 _CHUNK = 4 * 1024 * 1024
 
 
-def with_checksums(
-    graph: Graph, files: Sequence[CutFile], *, workers: int = 8, progress: Progress = SILENT
-) -> tuple[CutFile, ...]:
+def with_checksums(graph: Graph, files: Sequence[CutFile], progress: Progress = SILENT) -> tuple[CutFile, ...]:
     """The files with the SHA-256 of each, read in parallel. Reads all of them.
 
     Raises:
@@ -53,7 +51,7 @@ def with_checksums(
         meter.add(1)
         return summed
 
-    return tuple(in_parallel(one, files, workers=workers))
+    return tuple(in_parallel(one, files, workers=graph.settings.concurrency))
 
 
 def checksum_of(storage: Storage, path: str, pacing: Pacing | None = None) -> str:

@@ -19,7 +19,7 @@ from omnigraph_ops.models.freeze import (
 from omnigraph_ops.progress import Progress
 from omnigraph_ops.quantities import age, human_bytes, moment
 from omnigraph_ops.requests import Option, Seconds, TablesRequest
-from omnigraph_ops.stages.stage import Effect, FormField, RunStage
+from omnigraph_ops.stages.stage import Effect, FormField, RunStage, Submit
 from omnigraph_ops.views.view import Section, View, filled
 
 if TYPE_CHECKING:
@@ -54,7 +54,7 @@ class FreezeStage(RunStage[FreezeRequest, Freeze]):
     fence_help = "Keep engine writers away while the freeze is taken: all branches at one instant."
     form = (FormField(name="ttl", title="Frozen at most"),)
 
-    def run(self, graph: Graph, request: FreezeRequest, tell: Progress) -> Freeze:
+    def run(self, graph: Graph, request: FreezeRequest, tell: Progress, submit: Submit | None = None) -> Freeze:
         """Freeze. Writes tags and a hold."""
         from omnigraph_ops.stages.freeze.take import freeze_graph
 

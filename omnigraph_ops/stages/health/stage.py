@@ -8,7 +8,7 @@ from omnigraph_ops.models.health import HealthReport, TableHealth, VectorHealth,
 from omnigraph_ops.progress import Progress
 from omnigraph_ops.quantities import human_bytes, moment
 from omnigraph_ops.requests import Count, Option, TablesRequest
-from omnigraph_ops.stages.stage import Effect, RunStage, not_read
+from omnigraph_ops.stages.stage import Effect, RunStage, Submit, not_read
 from omnigraph_ops.views.markdown import some
 from omnigraph_ops.views.view import Section, View, filled
 
@@ -50,14 +50,38 @@ class Health(RunStage[HealthRequest, HealthReport]):
     )
     request = HealthRequest
 
-    def run(self, graph: Graph, request: HealthRequest, tell: Progress) -> HealthReport:
+    def run(self, graph: Graph, request: HealthRequest, tell: Progress, submit: Submit | None = None) -> HealthReport:
         """Score. Reads."""
         from omnigraph_ops.stages.health.read import health
 
         return health(graph, tables=request.tables, recall=request.recall, files=request.files)
 
     def view(self, value: HealthReport) -> View:
-        return health_view(value)
+        """One row per table, worst first. Pure."""
+        overall = "unknown" if value.score is None else f"{value.score} of 100 by bytes"
+        unread = sum(1 for table in value.tables if table.score is None)
+        overall += f" without {unread} that cannot be read" if unread else ""
+        section = Section(title="Tables", header=_HEADER, rows=tuple(map(_cells, value.tables)))
+        rows = tuple(_vector(t.table_key, index) for t in value.tables for index in t.vectors)
+        vectors = Section(title="Vector indexes", header=_VECTOR_HEADER, rows=rows)
+        stored = Section(
+            title="Internal tables",
+            header=("Table", "Versions", "Fragments", "Files", "Stored"),
+            rows=tuple(
+                (t.table_key, f"{t.versions:,}", f"{t.fragments:,}", f"{t.files:,}", human_bytes(t.stored_bytes))
+                for t in value.internal
+            ),
+        )
+        gone = Section(
+            title="Published and not all there",
+            header=("Table", "Version", "Published on", "What is gone"),
+            rows=tuple(map(_gap_cells, value.gaps or ())),
+        )
+        whole = "; every data, deletion and index file of their published versions is there" if value.gaps == () else ""
+        return View(
+            title=f"health {value.uri} — {len(value.tables)} tables, {overall}, worst first{whole}",
+            sections=filled([gone, section, vectors, stored]),
+        )
 
     def problem(self, report: HealthReport) -> str:
         unread = not_read([table.table_key for table in report.tables if table.error is not None])
@@ -79,34 +103,6 @@ _REBUILDABLE = (
     "`omnigraph-ops optimize` builds the indexes of main anew"
 )
 _UNKNOWN = "published versions could not be looked at, so files of them may be gone; run `omnigraph-ops check`"
-
-
-def health_view(report: HealthReport) -> View:
-    """One row per table, worst first. Pure."""
-    overall = "unknown" if report.score is None else f"{report.score} of 100 by bytes"
-    unread = sum(1 for table in report.tables if table.score is None)
-    overall += f" without {unread} that cannot be read" if unread else ""
-    section = Section(title="Tables", header=_HEADER, rows=tuple(map(_cells, report.tables)))
-    rows = tuple(_vector(t.table_key, index) for t in report.tables for index in t.vectors)
-    vectors = Section(title="Vector indexes", header=_VECTOR_HEADER, rows=rows)
-    stored = Section(
-        title="Internal tables",
-        header=("Table", "Versions", "Fragments", "Files", "Stored"),
-        rows=tuple(
-            (t.table_key, f"{t.versions:,}", f"{t.fragments:,}", f"{t.files:,}", human_bytes(t.stored_bytes))
-            for t in report.internal
-        ),
-    )
-    gone = Section(
-        title="Published and not all there",
-        header=("Table", "Version", "Published on", "What is gone"),
-        rows=tuple(map(_gap_cells, report.gaps or ())),
-    )
-    whole = "; every data, deletion and index file of their published versions is there" if report.gaps == () else ""
-    return View(
-        title=f"health {report.uri} — {len(report.tables)} tables, {overall}, worst first{whole}",
-        sections=filled([gone, section, vectors, stored]),
-    )
 
 
 def _gap_cells(gap: VersionGap) -> tuple[str, ...]:

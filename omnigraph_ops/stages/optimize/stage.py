@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING, Annotated
 
 from omnigraph_ops.config.settings import Settings
@@ -83,7 +84,7 @@ class PlanOptimize(RunStage[PlanRequest, OptimizePlan]):
     def settings(self, request: PlanRequest, settings: Settings) -> Settings:
         return request.settings(settings)
 
-    def run(self, graph: Graph, request: PlanRequest, tell: Progress) -> OptimizePlan:
+    def run(self, graph: Graph, request: PlanRequest, tell: Progress, submit: Submit | None = None) -> OptimizePlan:
         """Plan. Reads."""
         from omnigraph_ops.stages.optimize.observe import left_on_branches
         from omnigraph_ops.stages.optimize.run import plan_optimize
@@ -120,22 +121,17 @@ class OptimizeStage(RunStage[OptimizeRequest, OptimizeReport]):
     def settings(self, request: OptimizeRequest, settings: Settings) -> Settings:
         return request.settings(settings)
 
-    def run(self, graph: Graph, request: OptimizeRequest, tell: Progress) -> OptimizeReport:
-        """Optimize every table that the request names, then the internal tables. Writes."""
+    def run(
+        self, graph: Graph, request: OptimizeRequest, tell: Progress, submit: Submit | None = None
+    ) -> OptimizeReport:
+        """Optimize every table that the request names, then the internal tables. Writes.
+
+        The rewrites of heavy tables are submitted as the job `rewrite`.
+        """
         from omnigraph_ops.stages.optimize.run import optimize_all
 
-        return optimize_all(graph, tables=request.tables, budget=request, progress=tell)
-
-    def run_on_spark(self, graph: Graph, request: OptimizeRequest, tell: Progress, submit: Submit) -> OptimizeReport:
-        """The same, the rewrites of heavy tables submitted. Writes."""
-        from omnigraph_ops.stages.optimize.run import optimize_all
-
-        def rewrite(table_key: str) -> TableStats:
-            arguments = ("--graph", graph.target, "--table", table_key, "--request", request.said)
-            (stats,) = submit("rewrite", arguments, OptimizeReport, graph.run.check).tables
-            return stats
-
-        return optimize_all(graph, tables=request.tables, budget=request, progress=tell, heavy=rewrite)
+        heavy = None if submit is None else partial(_rewritten, graph, request, submit)
+        return optimize_all(graph, tables=request.tables, budget=request, progress=tell, heavy=heavy)
 
     def told(self, graph: Graph, unit: Unit) -> OptimizeReport:
         from omnigraph_ops.stages.optimize.units import optimized
@@ -154,6 +150,13 @@ class OptimizeStage(RunStage[OptimizeRequest, OptimizeReport]):
             f"optimize failed for {len(report.failed)} table(s): {keys}; {others}"
             "run `omnigraph-ops check`, then optimize again"
         )
+
+
+def _rewritten(graph: Graph, request: OptimizeRequest, submit: Submit, table_key: str) -> TableStats:
+    """Rewrite one table by the job. Writes."""
+    arguments = ("--graph", graph.target, "--table", table_key, "--request", request.said)
+    (stats,) = submit("rewrite", arguments, OptimizeReport, graph.run.check).tables
+    return stats
 
 
 def plan_view(plan: OptimizePlan) -> View:

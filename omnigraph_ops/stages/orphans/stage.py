@@ -74,11 +74,16 @@ class Orphans(PlannedStage[OrphansRequest, OrphansPlan, OrphansReport]):
     button = "Remove orphans"
     age = duration(SAFE_AGE_SECONDS)
 
-    def plan(self, graph: Graph, request: OrphansRequest, tell: Progress) -> OrphansPlan:
-        """Which files go, by a listing of the store or an inventory of it. Reads."""
+    def plan(self, graph: Graph, request: OrphansRequest, tell: Progress, submit: Submit | None = None) -> OrphansPlan:
+        """Which files go, by a listing of the store or an inventory of it. Reads.
+
+        From the threshold on the job `orphans` plans, and writes the files of the plan in parts.
+        """
         from omnigraph_ops.stages.orphans.plan import plan_orphans
 
         listing = None if request.listing is None else _local_file(request.listing)
+        if submit is not None and self._is_for_spark(graph, tell):
+            return self._submitted(graph, request, listing, submit)
         return plan_orphans(
             graph,
             older_than_seconds=request.older_than,
@@ -87,18 +92,23 @@ class Orphans(PlannedStage[OrphansRequest, OrphansPlan, OrphansReport]):
             progress=tell,
         )
 
-    def plan_on_spark(self, graph: Graph, request: OrphansRequest, tell: Progress, submit: Submit) -> OrphansPlan:
-        """The same; from the threshold on by the job `orphans`, the files of the plan in parts. Writes them."""
-        from omnigraph_ops.graph.layout import new_ulid
-        from omnigraph_ops.stages.orphans.candidates import folder_of
+    def _is_for_spark(self, graph: Graph, tell: Progress) -> bool:
+        """Whether the graph is known to have as many files as the threshold says; tells where it has not. Reads."""
         from omnigraph_ops.stages.orphans.plan import known_files
 
         least = graph.settings.spark_from(self.name) or 0
         if least and (known := known_files(graph)) < least:
             tell(f"planned in this process: the graph is known to have {known:,} files, Spark is for {least:,} or more")
-            return self.plan(graph, request, tell)
-        if request.listing is not None:
-            request = request.model_copy(update={"listing": str(_local_file(request.listing))})
+            return False
+        return True
+
+    def _submitted(self, graph: Graph, request: OrphansRequest, listing: Path | None, submit: Submit) -> OrphansPlan:
+        """The plan of the job. Writes its files in parts."""
+        from omnigraph_ops.graph.layout import new_ulid
+        from omnigraph_ops.stages.orphans.candidates import folder_of
+
+        if listing is not None:
+            request = request.model_copy(update={"listing": str(listing)})
         plan_id = new_ulid()
         words = ("--graph", graph.target, "--plan-id", plan_id, "--request", request.said)
         try:
@@ -107,7 +117,9 @@ class Orphans(PlannedStage[OrphansRequest, OrphansPlan, OrphansReport]):
             graph.storage.delete_tree(folder_of(plan_id))
             raise
 
-    def apply(self, graph: Graph, plan: OrphansPlan, tell: Progress, *, force: bool = False) -> OrphansReport:
+    def apply(
+        self, graph: Graph, plan: OrphansPlan, tell: Progress, submit: Submit | None = None, *, force: bool = False
+    ) -> OrphansReport:
         """Delete the planned files that still nothing refers to, or move them to quarantine. Destroys."""
         from omnigraph_ops.stages.orphans.apply import apply_orphans
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from omnigraph_ops.coordination.freezes import refuse_any_freeze
-from omnigraph_ops.coordination.graph_view import GraphView, beside_deletes, look
+from omnigraph_ops.coordination.graph_view import GraphView, beside_deletes, look_once
 from omnigraph_ops.coordination.guards import refuse_lasting
 from omnigraph_ops.coordination.holds import HoldKind, freezes
 from omnigraph_ops.coordination.rewrite_journal import named_files, table_path_of
@@ -287,7 +287,7 @@ def survey(graph: Graph, *, cutoff: float, reader: ReferenceReader = read_refere
 
 
 def _survey(graph: Graph, cutoff: float, reader: ReferenceReader) -> Survey:
-    view = look(graph)
+    view = look_once(graph)
     if view.unreadable:
         name, problem = view.unreadable[0]
         raise CorruptGraph(

@@ -186,15 +186,7 @@ def _is_put_back(record: VersionRecord) -> bool:
 def _refused(seen: _SeenWrite) -> Unpublishable | None:
     """What a write committed that every open refuses, if only that lies on what is published. Reads."""
     why = None if seen.is_published else _why_refused(seen)
-    if why is None:
-        return None
-    tables = list[Overlaid]()
-    for pin in seen.sidecar.tables:
-        table = Overlaid.of_pin(seen.graph, seen.now, pin)
-        if table is None or not _is_its_own(seen.graph, table, pin, seen.write):
-            return None
-        tables += [table] if table.is_ahead else []
-    return Unpublishable(tables=tuple(tables), files=(seen.file,), why=why)
+    return None if why is None else _of_its_own(seen, seen.sidecar.tables, why)
 
 
 def _why_refused(seen: _SeenWrite) -> str | None:
@@ -226,11 +218,19 @@ def _overtaken(sidecar: Sidecar, state: BranchState) -> str | None:
     return None
 
 
-def _is_its_own(graph: Graph, table: Overlaid, pin: SidecarPin, write: ExactWrite) -> bool:
-    """Whether nothing of it is published, and only that, index builds and restores lie on what is. Reads."""
-    commits = commits_after(graph.storage, table.chain, pin.expected_version, table.head)
-    taken_along = _published_of(graph, table, pin, commits, write.transactions)
-    return not taken_along and _is_known(graph, table, pin, commits, write.transactions)
+def _of_its_own(seen: _SeenWrite, pins: Iterable[SidecarPin], why: str) -> Unpublishable | None:
+    """The write, if nothing of it is published, and only that, index builds and restores lie on what is. Reads."""
+    graph, planned, tables = seen.graph, seen.write.transactions, list[Overlaid]()
+    for pin in pins:
+        table = Overlaid.of_pin(graph, seen.now, pin)
+        if table is None:
+            return None
+        commits = commits_after(graph.storage, table.chain, pin.expected_version, table.head)
+        taken_along = _published_of(graph, table, pin, commits, planned)
+        if taken_along or not _is_known(graph, table, pin, commits, planned):
+            return None
+        tables += [table] if table.is_ahead else []
+    return Unpublishable(tables=tuple(tables), files=(seen.file,), why=why)
 
 
 def _swept_away(seen: _SeenWrite) -> Unpublishable | None:
@@ -256,25 +256,22 @@ def _not_forked(seen: _SeenWrite) -> Unpublishable | None:
     """A write that was stopped before it made anew the Lance branches that an older write left. Reads."""
     if not seen.write.is_unconfirmed or seen.is_rolled_back or seen.is_published:
         return None
-    tables, is_left = list[Overlaid](), False
+    on_chain, is_left = list[SidecarPin](), False
     for pin in seen.sidecar.tables:
         entry = seen.now.get(pin.table_key)
         if entry is None or entry.identity != pin.identity:
             return None
-        if pin.table_branch not in {None, entry.branch}:
+        if pin.table_branch in {None, entry.branch}:
+            on_chain.append(pin)
+        else:
             # What it committed to a Lance branch that is not published goes with that, which the next write makes anew.
             is_left |= _is_older_fork(seen, entry, pin)
-            continue
-        table = Overlaid.of_pin(seen.graph, seen.now, pin)
-        if table is None or not _is_its_own(seen.graph, table, pin, seen.write):
-            return None
-        tables += [table] if table.is_ahead else []
     if not is_left:
         return None
     why = "nothing of it is published, and it was stopped before it made the Lance branches of its tables anew"
     if seen.sidecar.protocol_v4 is not None:
         why += "; the same merge fails until a load to these tables of the branch has removed the old ones"
-    return Unpublishable(tables=tuple(tables), files=(seen.file,), why=why)
+    return _of_its_own(seen, on_chain, why)
 
 
 def _is_older_fork(seen: _SeenWrite, entry: TableEntry, pin: SidecarPin) -> bool:

@@ -8,7 +8,7 @@ from omnigraph_ops.models.health import FAILED, CheckReport, RecoverReport, Unlo
 from omnigraph_ops.models.runs import Unit
 from omnigraph_ops.progress import Progress
 from omnigraph_ops.requests import Option, Request, Seconds
-from omnigraph_ops.stages.stage import Effect, RunStage
+from omnigraph_ops.stages.stage import Effect, RunStage, Submit
 from omnigraph_ops.views.view import Section, View, filled
 
 if TYPE_CHECKING:
@@ -37,14 +37,50 @@ class Check(RunStage[CheckRequest, CheckReport]):
     )
     request = CheckRequest
 
-    def run(self, graph: Graph, request: CheckRequest, tell: Progress) -> CheckReport:
+    def run(self, graph: Graph, request: CheckRequest, tell: Progress, submit: Submit | None = None) -> CheckReport:
         """Look. Reads."""
         from omnigraph_ops.stages.recovery.check import check
 
         return check(graph)
 
     def view(self, value: CheckReport) -> View:
-        return check_view(value)
+        """Everything that is in the way, then what to do. Pure."""
+        what = f"stamp {value.stamp}" if value.stamp else "plain Lance"
+        sidecars = tuple(
+            (s.path, s.writer_kind, ", ".join(s.table_keys) or "?", s.classification.value, s.detail)
+            for s in value.sidecars
+        )
+        drift = tuple(
+            (
+                d.table_key,
+                f"{d.manifest_version} → {d.lance_head_version if d.problem is None else '?'}",
+                "cannot be read" if d.problem else "drift, covered by a sidecar" if d.covered else "drift, uncovered",
+            )
+            for d in value.drift
+        )
+        branches = tuple(
+            (
+                f.branch,
+                f.table_key,
+                f"{f.manifest_version} → {f.lance_head_version or 'gone'}" if f.manifest_version else "cannot be read",
+            )
+            for f in value.branch_findings
+        )
+        schema = [(name, "schema staging file") for name in value.staging_files]
+        schema += [(key, "the accepted schema and __manifest disagree") for key in value.schema_mismatch]
+        schema += [("__schema_apply_lock__", "writers are kept away")] if value.schema_apply_lock else []
+        return View(
+            title=f"check {value.uri} — {what}, {value.status.value}",
+            sections=filled(
+                [
+                    Section(title="Sidecars", header=("Path", "Writer", "Tables", "State", "Detail"), rows=sidecars),
+                    Section(title="Schema", header=("What", "Meaning"), rows=tuple(schema)),
+                    Section(title="Drifted tables", header=("Table", "Published → newest", "State"), rows=drift),
+                    Section(title="Named branches", header=("Branch", "Table", "Published → newest"), rows=branches),
+                    Section(title="Next", lines=value.advice),
+                ]
+            ),
+        )
 
     def exit_code(self, report: CheckReport) -> int:
         return report.status.exit_code
@@ -59,7 +95,7 @@ class Recover(RunStage[RecoverRequest, RecoverReport]):
     request = RecoverRequest
     report_type = RecoverReport
 
-    def run(self, graph: Graph, request: RecoverRequest, tell: Progress) -> RecoverReport:
+    def run(self, graph: Graph, request: RecoverRequest, tell: Progress, submit: Submit | None = None) -> RecoverReport:
         """Finish, or roll back. Publishes."""
         from omnigraph_ops.stages.recovery.recover import recover
 
@@ -72,7 +108,22 @@ class Recover(RunStage[RecoverRequest, RecoverReport]):
         return None if outcome is None else RecoverReport.of_unit(graph.uri, outcome)
 
     def view(self, value: RecoverReport) -> View:
-        return recover_view(value)
+        """What was done with each finding. Pure."""
+        header = ("Table", "Action", "Version", "Operation", "Detail")
+        rows = tuple(
+            (
+                o.table_key,
+                o.action,
+                f"{o.from_version} → {o.to_version}" if o.to_version is not None else "",
+                o.operation_id,
+                o.detail,
+            )
+            for o in value.outcomes
+        )
+        return View(
+            title=f"recover {value.uri} — {len(value.outcomes)} findings, now {value.status.value}",
+            sections=filled([Section(title="What became of them", header=header, rows=rows)]),
+        )
 
     def problem(self, report: RecoverReport) -> str:
         failed = [outcome for outcome in report.outcomes if outcome.action == FAILED]
@@ -87,65 +138,6 @@ class Recover(RunStage[RecoverRequest, RecoverReport]):
 
     def exit_code(self, report: RecoverReport) -> int:
         return 0 if report.status.is_settled else report.status.exit_code
-
-
-def check_view(report: CheckReport) -> View:
-    """Everything that is in the way, then what to do. Pure."""
-    what = f"stamp {report.stamp}" if report.stamp else "plain Lance"
-    sidecars = tuple(
-        (s.path, s.writer_kind, ", ".join(s.table_keys) or "?", s.classification.value, s.detail)
-        for s in report.sidecars
-    )
-    drift = tuple(
-        (
-            d.table_key,
-            f"{d.manifest_version} → {d.lance_head_version if d.problem is None else '?'}",
-            "cannot be read" if d.problem else "drift, covered by a sidecar" if d.covered else "drift, uncovered",
-        )
-        for d in report.drift
-    )
-    branches = tuple(
-        (
-            f.branch,
-            f.table_key,
-            f"{f.manifest_version} → {f.lance_head_version or 'gone'}" if f.manifest_version else "cannot be read",
-        )
-        for f in report.branch_findings
-    )
-    schema = [(name, "schema staging file") for name in report.staging_files]
-    schema += [(key, "the accepted schema and __manifest disagree") for key in report.schema_mismatch]
-    schema += [("__schema_apply_lock__", "writers are kept away")] if report.schema_apply_lock else []
-    return View(
-        title=f"check {report.uri} — {what}, {report.status.value}",
-        sections=filled(
-            [
-                Section(title="Sidecars", header=("Path", "Writer", "Tables", "State", "Detail"), rows=sidecars),
-                Section(title="Schema", header=("What", "Meaning"), rows=tuple(schema)),
-                Section(title="Drifted tables", header=("Table", "Published → newest", "State"), rows=drift),
-                Section(title="Named branches", header=("Branch", "Table", "Published → newest"), rows=branches),
-                Section(title="Next", lines=report.advice),
-            ]
-        ),
-    )
-
-
-def recover_view(report: RecoverReport) -> View:
-    """What was done with each finding. Pure."""
-    header = ("Table", "Action", "Version", "Operation", "Detail")
-    rows = tuple(
-        (
-            o.table_key,
-            o.action,
-            f"{o.from_version} → {o.to_version}" if o.to_version is not None else "",
-            o.operation_id,
-            o.detail,
-        )
-        for o in report.outcomes
-    )
-    return View(
-        title=f"recover {report.uri} — {len(report.outcomes)} findings, now {report.status.value}",
-        sections=filled([Section(title="What became of them", header=header, rows=rows)]),
-    )
 
 
 def unlock_view(report: UnlockReport) -> View:

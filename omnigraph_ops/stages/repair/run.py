@@ -40,7 +40,6 @@ VERIFIED_OPERATIONS = frozenset({"Rewrite", "ReserveFragments"})
 REPAIR_ACTOR = "omnigraph:repair"
 FORCE_ACTOR = "omnigraph:repair:force"
 _NOTHING = "nothing was published"
-_PUBLISHES = frozenset({RepairAction.HEALED, RepairAction.FORCED})
 _MAX_DIFFERENCES = 3
 
 
@@ -262,7 +261,7 @@ def _against(graph: Graph, entry: TableEntry, head: Dataset, chain: History) -> 
 
 
 def _publish(graph: Graph, decided: tuple[RepairRow, ...]) -> int:
-    chosen = {r.table_key: r for r in decided if r.action in _PUBLISHES}
+    chosen = {r.table_key: r for r in decided if r.is_published}
     updates = []
     for entry in graph.state().entries:
         row = chosen.get(entry.table_key)

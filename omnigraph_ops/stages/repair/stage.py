@@ -73,22 +73,22 @@ class Repair(PlannedStage[RepairRequest, RepairPreview, RepairReport]):
     form = (FormField(name="evidence", title="Evidence of a repair", default="sample"),)
     button = "Repair drift"
 
-    def plan(self, graph: Graph, request: RepairRequest, tell: Progress) -> RepairPreview:
-        """Which tables are drifted, with evidence. Reads."""
-        from omnigraph_ops.stages.repair.run import preview_repair
+    def plan(self, graph: Graph, request: RepairRequest, tell: Progress, submit: Submit | None = None) -> RepairPreview:
+        """Which tables are drifted, with evidence. Reads.
 
-        return preview_repair(graph, tables=request.tables, evidence=request.evidence)
-
-    def plan_on_spark(self, graph: Graph, request: RepairRequest, tell: Progress, submit: Submit) -> RepairPreview:
-        """The same, rows and values of tables above the threshold compared by the job `evidence`. Reads."""
+        Rows and values of tables above the threshold are compared by the job `evidence`.
+        """
         from omnigraph_ops.stages.repair.compare import OnSpark
         from omnigraph_ops.stages.repair.run import preview_repair
 
-        least = graph.settings.spark_from(self.name) or 0
-        comparison = OnSpark(submit=submit, check=graph.run.check, tier=request.evidence, from_bytes=least)
-        return preview_repair(graph, tables=request.tables, evidence=request.evidence, comparison=comparison)
+        tier, least, comparison = request.evidence, graph.settings.spark_from(self.name) or 0, None
+        if submit is not None:
+            comparison = OnSpark(submit=submit, check=graph.run.check, tier=tier, from_bytes=least)
+        return preview_repair(graph, tables=request.tables, evidence=tier, comparison=comparison)
 
-    def apply(self, graph: Graph, plan: RepairPreview, tell: Progress, *, force: bool = False) -> RepairReport:
+    def apply(
+        self, graph: Graph, plan: RepairPreview, tell: Progress, submit: Submit | None = None, *, force: bool = False
+    ) -> RepairReport:
         """Publish in one graph commit. Publishes."""
         from omnigraph_ops.stages.repair.run import apply_repair
 

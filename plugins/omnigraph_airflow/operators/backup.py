@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from omnigraph_airflow.forms import request_in
-from omnigraph_airflow.operators.base import OmnigraphOperator
+from omnigraph_airflow.operators.base import OmnigraphOperator, RequestOperator
 from omnigraph_airflow.operators.spark_jobs import SubmitJobOperator
 from omnigraph_airflow.run_report import run_id_of
 from omnigraph_ops import serde
@@ -25,19 +25,11 @@ T = TypeVar("T")
 _MOST_NAMED = 5
 
 
-class FreezeOperator(OmnigraphOperator):
+class FreezeOperator(RequestOperator):
     """Freezes the graph; returns the id of the freeze. The setup of whatever copies it.
 
     A retry ends what the attempt before it took and could not name any more.
-
-    :param request: what is asked of the freeze, by the names of its request's fields (templated).
     """
-
-    template_fields: Sequence[str] = ("graph", "request")
-
-    def __init__(self, *, request: Mapping[str, Any] | None = None, **kwargs: Any) -> None:
-        super().__init__(**kwargs)
-        self.request = dict(request or {})
 
     def run_stage(self, graph: Graph, context: Context) -> Any:
         from omnigraph_ops.coordination.freezes import unfreeze_all
@@ -79,23 +71,17 @@ class UnfreezeOperator(OmnigraphOperator):
             return None
 
 
-class SubmitBackupOperator(SubmitJobOperator):
+class SubmitBackupOperator(RequestOperator, SubmitJobOperator):
     """Copies a frozen graph below a destination, on Spark from a threshold on; a retry goes on where it ended.
 
     The setting `OMNIGRAPH_OPS_SPARK_COPY_THRESHOLD_BYTES` is the threshold; where it is not set, the task copies
     everything itself and needs no Spark.
-
-    :param request: what is asked of the backup, by the names of its request's fields (templated).
     """
 
     template_fields: Sequence[str] = (*SubmitJobOperator.template_fields, "request")
 
-    def __init__(self, *, request: Mapping[str, Any] | None = None, **kwargs: Any) -> None:
-        super().__init__(**kwargs)
-        self.request = dict(request or {})
-
     def run_stage(self, graph: Graph, context: Context) -> Any:
-        stage, tell = UNASKED_BY_NAME["backup"], Lines(self.log.info)
+        stage = UNASKED_BY_NAME["backup"]
         if not self.request.get("destination"):
             raise InvalidInput("no destination named: set the param destination or the Variable omnigraph_backups")
         request = request_in(stage, self.request)
@@ -103,10 +89,8 @@ class SubmitBackupOperator(SubmitJobOperator):
         def submit(job: str, arguments: Sequence[str], value: type[T], check: Callable[[], None]) -> T:
             return self.submitted(context, graph, job, arguments, value)
 
-        if graph.settings.spark_copy_threshold_bytes is None:
-            report = stage.run(graph, request, tell)
-        else:
-            report = stage.run_on_spark(graph, request, tell, submit)
+        here = graph.settings.spark_copy_threshold_bytes is None
+        report = stage.run(graph, request, Lines(self.log.info), None if here else submit)
         self.log.info("%s", plain_text(stage.view(report)))
         graph.run.notes(report)
         return serde.to_json(report)

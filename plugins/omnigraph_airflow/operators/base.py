@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any
 
 from airflow.sdk import BaseOperator, BaseOperatorLink
 from airflow.sdk.exceptions import AirflowFailException
@@ -14,6 +14,7 @@ from omnigraph_airflow import decisions
 from omnigraph_airflow.decisions import question_of
 from omnigraph_airflow.hooks.omnigraph import GRAPH, OmnigraphHook
 from omnigraph_airflow.links import GraphPageLink
+from omnigraph_airflow.run_report import Failure
 from omnigraph_airflow.task_run import NO_FAILURES, TASK_ERRORS, airflow_errors, failures_of, journaled
 from omnigraph_ops import serde
 from omnigraph_ops.coordination import sealed
@@ -26,11 +27,9 @@ from omnigraph_ops.parallel import in_parallel
 if TYPE_CHECKING:
     from airflow.sdk import Context
 
-    from omnigraph_airflow.run_report import Failure
     from omnigraph_ops.graph import Graph
 
-T = TypeVar("T")
-FAILURE = "failure"
+_FAILURE = "failure"
 """XCom key under which a failed task leaves its sentences for the report."""
 _PLANNED_BY = "planned_by"
 LOT_LABEL = "{{ task.label }}"
@@ -69,6 +68,19 @@ class OmnigraphOperator(BaseOperator):
         raise NotImplementedError
 
 
+class RequestOperator(OmnigraphOperator):
+    """Runs a stage as somebody asks for it.
+
+    :param request: what is asked of the stage, by the names of its request's fields (templated).
+    """
+
+    template_fields: Sequence[str] = ("graph", "request")
+
+    def __init__(self, *, request: Mapping[str, Any] | None = None, **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+        self.request = dict(request or {})
+
+
 def refuse_unknown_params(context: Context, known: Sequence[str] | None) -> None:
     """Refuse a run that was triggered with a param that its DAG does not have: a default would be taken. Pure."""
     if known is None:
@@ -90,17 +102,17 @@ def failures_told(context: Context, table_key: str | None = None) -> Iterator[No
         raise
     except TASK_ERRORS as error:
         told = failures_of(context, table_key, error)
-        context["ti"].xcom_push(key=FAILURE, value=[serde.to_json(failure) for failure in told])
+        context["ti"].xcom_push(key=_FAILURE, value=[serde.to_json(failure) for failure in told])
         raise
 
 
-def pull_all(context: Context, cls: type[T], task_id: str, key: str) -> list[T]:
-    """What a task pushed under a key, mapped or not, as values; `InvalidInput` names the field that is none. Reads."""
-    found = context["ti"].xcom_pull(task_ids=task_id, key=key)
+def failures_handed(context: Context, task_id: str) -> list[Failure]:
+    """What a task left so, mapped or not; `InvalidInput` names the field that is none. Reads."""
+    found = context["ti"].xcom_pull(task_ids=task_id, key=_FAILURE)
     rows: list[Any] = []
     for value in found if isinstance(found, Iterable) else ():
         rows += value if isinstance(value, list) else [] if value is None else [value]
-    return [serde.from_json(cls, row) for row in rows]
+    return [serde.from_json(Failure, row) for row in rows]
 
 
 def keep_plan(context: Context, graph: Graph, plan: sealed.P) -> Any:
@@ -167,21 +179,17 @@ class OfLotOperator(OmnigraphOperator):
         return str(self.lot[0]) if len(self.lot) == 1 else None
 
 
-class OptimizeLotOperator(OfLotOperator):
+class OptimizeLotOperator(OfLotOperator, RequestOperator):
     """Optimizes a lot, in this process or on Spark.
 
-    :param lot: the table keys (templated).
-    :param request: what is asked of optimize, by the names of its request's fields (templated).
     :param not_after: the run's deadline in microseconds (templated): later than that the tables wait.
     """
 
     template_fields: Sequence[str] = (*OfLotOperator.template_fields, "request", "not_after")
 
-    def __init__(
-        self, *, request: Mapping[str, Any] | None = None, not_after: int | str | None = None, **kwargs: Any
-    ) -> None:
+    def __init__(self, *, not_after: int | str | None = None, **kwargs: Any) -> None:
         super().__init__(**kwargs)
-        self.request, self.not_after = dict(request or {}), not_after
+        self.not_after = not_after
 
     def left_alone(self, graph: Graph, table_key: str) -> TableStats | None:
         """The row of a table that may not be optimized now, frozen or late, though it was planned; else None. Reads."""

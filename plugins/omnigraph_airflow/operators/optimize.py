@@ -10,7 +10,13 @@ from airflow.sdk.exceptions import AirflowSkipException
 
 from omnigraph_airflow.forms import request_in, under
 from omnigraph_airflow.hooks.omnigraph import OmnigraphHook
-from omnigraph_airflow.operators.base import LotOperator, OmnigraphOperator, OptimizeLotOperator, failures_told
+from omnigraph_airflow.operators.base import (
+    LotOperator,
+    OmnigraphOperator,
+    OptimizeLotOperator,
+    RequestOperator,
+    failures_told,
+)
 from omnigraph_airflow.run_report import run_id_of
 from omnigraph_airflow.task_run import airflow_errors, is_told
 from omnigraph_ops import serde
@@ -30,21 +36,17 @@ NOT_AFTER = "not_after"
 """XCom key of the run's deadline."""
 
 
-class PlanOptimizeOperator(OmnigraphOperator):
+class PlanOptimizeOperator(RequestOperator):
     """Decides per table what to do and where it runs; writes nothing.
 
-    :param request: what is asked of the plan, by the names of its request's fields (templated).
     :param spark_threshold: rewrites of at least this many bytes go to Spark (templated); None means
         the deployment's setting.
     """
 
     template_fields: Sequence[str] = ("graph", "request", "spark_threshold")
 
-    def __init__(
-        self, *, request: Mapping[str, Any] | None = None, spark_threshold: int | str | None = None, **kwargs: Any
-    ) -> None:
+    def __init__(self, *, spark_threshold: int | str | None = None, **kwargs: Any) -> None:
         super().__init__(**kwargs)
-        self.request = dict(request or {})
         self.spark_threshold = spark_threshold
 
     def run_stage(self, graph: Graph, context: Context) -> Any:

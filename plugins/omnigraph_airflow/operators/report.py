@@ -16,7 +16,7 @@ from omnigraph_airflow import decisions
 from omnigraph_airflow.decisions import Consent, Decision, QuestionId, question_of, refusal, unanswered
 from omnigraph_airflow.hooks.omnigraph import GRAPH, OmnigraphHook
 from omnigraph_airflow.notify import emit_metrics, update_of
-from omnigraph_airflow.operators.base import FAILURE, pull_all
+from omnigraph_airflow.operators.base import failures_handed
 from omnigraph_airflow.run_report import Failure, RunFacts, RunReport, build, header_of, results_of, run_id_of
 from omnigraph_airflow.task_run import airflow_errors, stages_of
 from omnigraph_ops import serde
@@ -102,7 +102,7 @@ class ReportOperator(BaseOperator):
     def _keep(self, context: Context, graph: Graph, facts: RunFacts, report: RunReport) -> None:
         """Write the record of the run and send its metrics; neither can fail the run. Writes."""
         from omnigraph_ops.outcomes import history
-        from omnigraph_ops.outcomes.record import record_of
+        from omnigraph_ops.outcomes.history import record_of
         from omnigraph_ops.outcomes.task_journals import mark_recorded
         from omnigraph_ops.stages.health.read import everything_now, look
 
@@ -113,7 +113,7 @@ class ReportOperator(BaseOperator):
             header = replace(header, started_at_us=facts.began_us or header.started_at_us)
             return record_of(header, replace(results, after=look(everything_now, graph)))
 
-        record, kept = history.keep(graph, make, days=graph.settings.history_days, warn=self.log.warning)
+        record, kept = history.keep(graph, make, warn=self.log.warning)
         if record is not None and kept:
             with suppress(OpsError):
                 mark_recorded(graph.storage, record.header)
@@ -243,7 +243,7 @@ def _failures(context: Context, left: TaskJournals, states: Mapping[str, str | N
 def _handed(context: Context, task_id: str) -> list[Failure]:
     """The sentences that a task handed to Airflow; none where they are no such, with a warning. Reads."""
     try:
-        return pull_all(context, Failure, task_id, FAILURE)
+        return failures_handed(context, task_id)
     except Exception as error:
         # Not only errors of ours: whoever may edit the run writes what they like, and a report is due all the same.
         _log.warning("What %s handed to Airflow about its failure cannot be read: %s", task_id, error)

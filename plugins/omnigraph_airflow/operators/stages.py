@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from airflow.sdk import XComArg
@@ -17,6 +17,7 @@ from omnigraph_airflow.operators.base import (
     LOT_LABEL,
     LotOperator,
     OmnigraphOperator,
+    RequestOperator,
     frozen_since,
     keep_plan,
     kept_plan,
@@ -62,13 +63,12 @@ class _MaySubmit(OmnigraphOperator):
             self._submits.kill()
 
 
-class PlanStageOperator(_MaySubmit):
+class PlanStageOperator(_MaySubmit, RequestOperator):
     """Decides what a stage would do; changes nothing. Returns the kept plan's name.
 
     Of a stage that is carried out in parts it returns lots of them, and leaves the plan's name as XCom `plan`.
 
     :param stage: name of a stage that plans first: `cleanup`.
-    :param request: what is asked of it, by the names of its request's fields (templated).
     :param digest: use the kept plan of this digest instead of making one (templated).
     :param after: what the task before this one left (templated); None: that one did not finish, then this skips.
     :param skip_frozen: skip a graph that is wholly frozen, where nothing could be carried out.
@@ -81,7 +81,6 @@ class PlanStageOperator(_MaySubmit):
         self,
         *,
         stage: str,
-        request: Mapping[str, Any] | None = None,
         digest: str | None = None,
         after: Any = "",
         skip_frozen: bool = False,
@@ -89,7 +88,6 @@ class PlanStageOperator(_MaySubmit):
     ) -> None:
         super().__init__(**kwargs)
         self.stage = planned(stage).name
-        self.request = dict(request or {})
         self.digest = digest
         self.after = after
         self.skip_frozen = skip_frozen
@@ -132,8 +130,7 @@ class PlanStageOperator(_MaySubmit):
         request = request_in(stage, self.request)
         if why := stage.too_young(request, asked=True):
             raise ApprovalMissing(f"{why}; only the shell takes it, with --allow-young")
-        tell, submit = Lines(self.log.info), self.submits(graph, stage)
-        return stage.plan(graph, request, tell) if submit is None else stage.plan_on_spark(graph, request, tell, submit)
+        return stage.plan(graph, request, Lines(self.log.info), self.submits(graph, stage))
 
 
 def apply_task(plan: PlanStageOperator) -> Any:
@@ -181,11 +178,9 @@ class ApplyStageOperator(_Applies, _MaySubmit):
         return serde.to_json(report)
 
     def _apply(self, graph: Graph, plan: Any, *, force: bool) -> Any:
-        stage, tell = planned(self.stage), Lines(self.log.info)
+        stage = planned(self.stage)
         submit = self.submits(graph, stage) if stage.applies_on_spark else None
-        if submit is None:
-            return stage.apply(graph, plan, tell, force=force)
-        return stage.apply_on_spark(graph, plan, tell, submit, force=force)
+        return stage.apply(graph, plan, Lines(self.log.info), submit, force=force)
 
     def _carried_out(self, graph: Graph, plan: Any) -> Any:
         """The report of a killed attempt of this task, if that one did the whole plan; else None. Reads."""

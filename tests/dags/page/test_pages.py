@@ -45,7 +45,7 @@ def test_hostile_names_are_only_text(client: Callable[..., Client], graphs_file:
 
     run_id = "dag/<b>'\"&/../run"
     hostile = record(run_id, tables=tuple(table(k, reason=k, error=k) for k in HOSTILE), errors=HOSTILE)
-    append(graph, hostile, days=30)
+    append(graph, hostile)
     graphs_file(folder=str(tmp_path / "folder"))
     admin = client()
     pages = [get(admin, "/"), get(admin, "/graphs/folder")]
@@ -144,7 +144,7 @@ def test_a_graph_page_shows_drift_protection_holds_and_reports(
     entry = graph.state().entries[0]
     held = HeldVersion(table_path=entry.path, version=entry.version)
     place_hold(graph.storage, (held,), kind=HoldKind.FREEZE, reason="backup", ttl_seconds=3600)
-    append(graph, record("cli/host:1/x"), days=30)
+    append(graph, record("cli/host:1/x"))
     graphs_file(people=graph.uri)
     page = get(client(), "/graphs/people")
     for text in (
@@ -167,7 +167,7 @@ def test_a_frozen_night_is_not_shown_as_one_with_nothing_to_do(
     from omnigraph_ops.outcomes.history import append
 
     graph = demo_graph(loads=1, node_types=1)
-    append(graph, record("cli/host:1/x", outcome=RunOutcome.FROZEN), days=30)
+    append(graph, record("cli/host:1/x", outcome=RunOutcome.FROZEN))
     graphs_file(people=graph.uri)
     admin = client()
     page = next(page for page in (get(admin, "/") for _ in range(120)) if "still being read" not in page)

@@ -14,7 +14,7 @@ from omnigraph_airflow.run_report import Failure, RunFacts, build, decisions_of,
 from omnigraph_ops.models.cleanup import CleanupReport, CleanupStats, RetentionPolicy
 from omnigraph_ops.models.history import Answer, Measured, RunOutcome, TableCounts, Work
 from omnigraph_ops.models.optimize import OptimizeReport, TableStats
-from omnigraph_ops.outcomes.record import record_of
+from omnigraph_ops.outcomes.history import record_of
 from tests.support.history import header, noted, record
 
 BROKEN = OptimizeReport(uri="/g", tables=(TableStats(table_key="node:A", error="a file is missing"),))

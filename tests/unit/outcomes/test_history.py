@@ -27,8 +27,8 @@ from omnigraph_ops.models.optimize import Executor, OptimizePlan, OptimizeReport
 from omnigraph_ops.models.optimize import OptimizeDecision as PlanDecision
 from omnigraph_ops.models.orphans import OrphansReport, SparedFile
 from omnigraph_ops.models.repair import Classification, RepairAction, RepairPreview, RepairReport, RepairRow
-from omnigraph_ops.outcomes.record import record_of
-from omnigraph_ops.outcomes.results import Interruption, Snapshot, StageFailure, redacted, redacted_record
+from omnigraph_ops.outcomes.history import record_of
+from omnigraph_ops.outcomes.results import Interruption, Snapshot, StageFailure, redacted, redacted_record, redactor
 from tests.support.history import header, noted, record, table
 
 DONE, FAILED, NOTHING = RunOutcome.SUCCEEDED, RunOutcome.FAILED, RunOutcome.NOTHING_TO_DO
@@ -294,7 +294,7 @@ def test_secrets_do_not_reach_the_record(monkeypatch: pytest.MonkeyPatch) -> Non
     assert not any(secret in clean for secret in ("word@", "abc", "t0ken", "canary"))
     assert "x=1" in clean
     run = record(errors=(text,), attention=(text,), notes=(text,), tables=(table(error=text), table(reason=text)))
-    assert "canary-in" not in str(redacted_record(run))
+    assert "canary-in" not in str(redacted_record(run, redactor()))
 
 
 def test_the_retention_is_a_setting() -> None:

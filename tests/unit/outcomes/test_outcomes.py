@@ -25,8 +25,8 @@ from omnigraph_ops.models.repair import Classification, RepairAction, RepairRepo
 from omnigraph_ops.models.rows import RowRetentionReport, TableRowStats
 from omnigraph_ops.models.runs import TaskAttempt, Unit
 from omnigraph_ops.outcomes import run_journal
-from omnigraph_ops.outcomes.audit_log import AuditEvent
-from omnigraph_ops.outcomes.record import audit_end, record_of, wants_audit
+from omnigraph_ops.outcomes.audit_log import AuditEvent, audit_end, wants_audit
+from omnigraph_ops.outcomes.history import record_of
 from omnigraph_ops.outcomes.results import UnitRecord, merged, outcomes_of, with_units
 from omnigraph_ops.outcomes.task_journals import TaskLeft, read_tasks
 from omnigraph_ops.stages import registry  # noqa: F401 - it has the types of reports

@@ -44,7 +44,8 @@ from omnigraph_ops.models.repair import Classification, RepairAction, RepairPrev
 from omnigraph_ops.models.rows import EdgeRows, RowRetentionReport, TableRowStats
 from omnigraph_ops.models.runs import TaskAttempt, Unit
 from omnigraph_ops.outcomes import audit_log
-from omnigraph_ops.outcomes.record import audit_end, record_of, wants_audit
+from omnigraph_ops.outcomes.audit_log import audit_end, wants_audit
+from omnigraph_ops.outcomes.history import record_of
 from omnigraph_ops.outcomes.results import (
     STAGES,
     Interruption,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from omnigraph_ops.models.health import HealthPart, HealthReport, TableHealth, VectorHealth
-from omnigraph_ops.stages.health.stage import health_view
+from omnigraph_ops.stages.health.stage import Health
 
 
 def test_health_is_told_worst_first_with_its_reasons() -> None:
@@ -28,7 +28,7 @@ def test_health_is_told_worst_first_with_its_reasons() -> None:
     )
     lost = TableHealth(table_key="node:B", error="it cannot be opened")
     report = HealthReport(uri="/g", stamp=6, graph_version=1, score=60, tables=(lost, bad))
-    view = health_view(report)
+    view = Health().view(report)
     assert view.title == "health /g — 2 tables, 60 of 100 by bytes without 1 that cannot be read, worst first"
     found = [{h: c for h, c in zip(view.sections[0].header, row, strict=True) if c} for row in view.sections[0].rows]
     assert found == [
@@ -70,7 +70,7 @@ def test_every_vector_index_has_a_row_that_says_what_is_wrong() -> None:
     )
     fine = replace(asked, name="w_idx", problem=None, recall=None, bytes_per_query=None, drift=None)
     table = TableHealth(table_key="node:A", score=100, vectors=(asked, fine))
-    view = health_view(HealthReport(uri="/g", stamp=6, graph_version=1, score=100, tables=(table,)))
+    view = Health().view(HealthReport(uri="/g", stamp=6, graph_version=1, score=100, tables=(table,)))
     first, second = view.sections[1].rows
     assert first == (
         *("node:A v_idx", "IVF_FLAT l2", "1 / 4", "20,000 / 20,000", "2", "12", "2.0 KiB", "0.50", "1.0 KiB", "1.5"),

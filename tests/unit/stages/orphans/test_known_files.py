@@ -65,7 +65,7 @@ def test_the_known_files_decide_who_plans(demo_graph: DemoGraph, above: int, job
     plan: OrphansPlan = Orphans().plan(graph, OrphansRequest(), Lines(said.append))
     said.clear()
     settings = Settings.from_env({"OMNIGRAPH_OPS_SPARK_STAGES": f"orphans={least}"})
-    found = Orphans().plan_on_spark(graph.with_settings(settings), OrphansRequest(), Lines(said.append), submit)
+    found = Orphans().plan(graph.with_settings(settings), OrphansRequest(), Lines(said.append), submit)
     assert (submitted, found.listed_files) == (jobs, plan.listed_files)
     here = f"planned in this process: the graph is known to have {least - 1:,} files, Spark is for {least:,} or more"
     assert (here in said) == (not jobs)

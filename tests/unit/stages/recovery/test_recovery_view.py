@@ -14,7 +14,7 @@ from omnigraph_ops.models.health import (
     SidecarFinding,
     UnlockReport,
 )
-from omnigraph_ops.stages.recovery.stage import check_view, recover_view, unlock_view
+from omnigraph_ops.stages.recovery.stage import Check, Recover, unlock_view
 
 
 def test_check_lists_every_obstacle_and_what_to_do() -> None:
@@ -39,7 +39,7 @@ def test_check_lists_every_obstacle_and_what_to_do() -> None:
         drift=(DriftFinding(table_key="node:A", manifest_version=1, lance_head_version=2, covered=False),),
         advice=("do this",),
     )
-    view = check_view(report)
+    view = Check().view(report)
     assert view.title == "check /g — stamp 6, needs_person"
     assert [section.rows or section.lines for section in view.sections] == [
         (("__recovery/01.json", "Load", "?", "needs_review", "a Load"),),
@@ -53,7 +53,7 @@ def test_recover_says_what_moved() -> None:
     outcome = RecoveryOutcome(
         operation_id="01", table_key="node:A", action="rolled_forward", from_version=1, to_version=3, detail="done"
     )
-    view = recover_view(RecoverReport(uri="/g", outcomes=(outcome,), status=CheckStatus.CLEAN))
+    view = Recover().view(RecoverReport(uri="/g", outcomes=(outcome,), status=CheckStatus.CLEAN))
     assert view.title == "recover /g — 1 findings, now clean"
     assert view.sections[0].rows == (("node:A", "rolled_forward", "1 → 3", "01", "done"),)
 

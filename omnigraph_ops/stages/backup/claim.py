@@ -1,24 +1,98 @@
-"""The freeze of a backup: given by somebody, or taken by the backup itself, prolonged while it works, and ended."""
+"""The backup that this process makes: its folder, claimed by a lease, and its freeze.
+
+The freeze is given by somebody, or taken by the backup itself, prolonged while it works, and ended.
+"""
 
 from __future__ import annotations
 
 import contextlib
 import threading
 from collections.abc import Iterator
+from dataclasses import dataclass
 
 from omnigraph_ops.coordination.freezes import active_freezes, unfreeze
 from omnigraph_ops.coordination.holds import read_hold
-from omnigraph_ops.errors import InvalidInput, OpsError, StorageError
+from omnigraph_ops.coordination.lease import LeaseKeeper, LeasePlace, patient_lease
+from omnigraph_ops.errors import InvalidInput, LeaseHeld, OpsError, StorageError
 from omnigraph_ops.graph.graph import Graph
-from omnigraph_ops.graph.layout import is_ulid
+from omnigraph_ops.graph.layout import is_ulid, new_ulid
 from omnigraph_ops.models.backup import BackupStart
 from omnigraph_ops.models.freeze import Freeze
-from omnigraph_ops.outcomes.backups import JOURNAL, is_finished, read_start
+from omnigraph_ops.outcomes.backups import JOURNAL, LEASE, STARTED, backup_ids, is_finished, read_start
 from omnigraph_ops.progress import Progress, Stopped
-from omnigraph_ops.stages.backup.listing import Claim
 from omnigraph_ops.stages.freeze.observe import verify_cut
 from omnigraph_ops.stages.freeze.take import active_freeze, extend_freeze, freeze_graph, said_of
+from omnigraph_ops.storage.inventory import below_folder, remove_folder
 from omnigraph_ops.storage.store import Storage
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Claim:
+    """A backup that is this process's to make."""
+
+    backup_id: str
+    before: BackupStart | None
+    """How it was begun, when it is gone on with."""
+    keeper: LeaseKeeper
+
+
+@contextlib.contextmanager
+def claimed(destination: Storage, uri: str) -> Iterator[Claim]:
+    """Claim a backup for the block. Writes a lease into its folder."""
+    with contextlib.ExitStack() as stack:
+        yield _unfinished(stack, destination, uri) or _new(stack, destination)
+
+
+def _unfinished(stack: contextlib.ExitStack, destination: Storage, uri: str) -> Claim | None:
+    for backup_id in backup_ids(destination):
+        if is_finished(destination, backup_id) or not _may_continue(destination, backup_id, uri):
+            continue
+        attempt = contextlib.ExitStack()
+        try:
+            keeper = attempt.enter_context(_lease(destination, backup_id))
+        except LeaseHeld:
+            continue
+        if is_finished(destination, backup_id):  # its maker was just done
+            attempt.close()
+            continue
+        stack.enter_context(attempt)
+        return Claim(backup_id=backup_id, before=read_start(destination, backup_id), keeper=keeper)
+    return None
+
+
+def _may_continue(destination: Storage, backup_id: str, uri: str) -> bool:
+    """Whether it is of this graph, or was killed before it said of which. Reads."""
+    start = read_start(destination, backup_id)
+    if start is not None:
+        return start.uri == uri
+    return _holds_only(destination, backup_id, LEASE, STARTED)
+
+
+def _holds_only(destination: Storage, backup_id: str, *names: str) -> bool:
+    """Whether all files of a backup begin with one of these names. Reads."""
+    files = [s.path.rpartition("/")[2] for s in below_folder(destination, backup_id) if not s.is_folder]
+    return all(name.startswith(names) for name in files)
+
+
+def _new(stack: contextlib.ExitStack, destination: Storage) -> Claim:
+    backup_id = new_ulid()
+    stack.callback(remove_folder, destination, backup_id)
+    keeper = stack.enter_context(_lease(destination, backup_id))
+    stack.callback(_drop_unbegun, destination, backup_id)
+    return Claim(backup_id=backup_id, before=None, keeper=keeper)
+
+
+def _drop_unbegun(destination: Storage, backup_id: str) -> None:
+    """Leave nothing of a backup that ended before it began: the graph could not be frozen, say. Destroys its lease."""
+    with contextlib.suppress(OpsError):
+        if _holds_only(destination, backup_id, LEASE):
+            destination.delete_tree(backup_id)
+
+
+def _lease(destination: Storage, backup_id: str) -> contextlib.AbstractContextManager[LeaseKeeper]:
+    place = LeasePlace(path=f"{backup_id}/{LEASE}", name=f"the backup {backup_id}")
+    return patient_lease(destination, place, purpose="backup")
+
 
 OWN_TTL_SECONDS = 3600.0
 """After a kill the graph stays frozen this long at most; while the backup works, the end is moved."""
@@ -42,6 +116,17 @@ def given_freeze(graph: Graph, freeze_id: str) -> Freeze:
 
 
 @contextlib.contextmanager
+def kept_freeze(graph: Graph, claim: Claim, given: str | None, progress: Progress) -> Iterator[Freeze]:
+    """The freeze of which a backup is made, for the block. Writes tags and a hold where none is given."""
+    if given is None:
+        with own_freeze(graph, claim.backup_id, claim.before, progress) as freeze:
+            yield freeze
+    else:
+        _end_of_before(graph, claim, given, progress)
+        yield given_freeze(graph, given)
+
+
+@contextlib.contextmanager
 def own_freeze(graph: Graph, backup_id: str, before: BackupStart | None, progress: Progress) -> Iterator[Freeze]:
     """Freeze the graph for the block, or go on with the freeze of a killed attempt. Writes tags and a hold."""
     freeze = _of_before(graph, _left_freeze(graph, backup_id, before), progress) or freeze_graph(
@@ -58,7 +143,7 @@ def own_freeze(graph: Graph, backup_id: str, before: BackupStart | None, progres
         _end(graph, freeze.freeze_id, progress)
 
 
-def end_of_before(graph: Graph, claim: Claim, given: str, progress: Progress) -> None:
+def _end_of_before(graph: Graph, claim: Claim, given: str, progress: Progress) -> None:
     """End the freeze of a killed attempt, unless it is the given one. Destroys its tags and record."""
     left = _left_freeze(graph, claim.backup_id, claim.before)
     if left is not None and left != given and read_hold(graph.storage, left) is not None:
