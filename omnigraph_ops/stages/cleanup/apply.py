@@ -23,7 +23,7 @@ from omnigraph_ops.graph.lance_manifest import stored_versions
 from omnigraph_ops.graph.layout import INTERNAL_DATASETS
 from omnigraph_ops.graph.state import TableEntry
 from omnigraph_ops.lance.gateway import BranchRef, CommitConflict, Dataset
-from omnigraph_ops.lance.versions import explain_removal, remove_versions
+from omnigraph_ops.lance.versions import remove_versions
 from omnigraph_ops.models.cleanup import (
     CleanupPlan,
     CleanupReport,
@@ -38,7 +38,7 @@ from omnigraph_ops.parallel import in_parallel
 from omnigraph_ops.progress import SILENT, Meter, Progress, Stopped
 from omnigraph_ops.quantities import human_bytes
 from omnigraph_ops.stages.cleanup.plan import fork_files, is_orphaned, refusal, why_kept
-from omnigraph_ops.stages.cleanup.policy import InternalTables, internal_entry, protect, removable
+from omnigraph_ops.stages.cleanup.policy import InternalTables, files_to_go, internal_entry, protect, removable
 
 _SHOWN = 5
 _MORE_LOOKS = 2
@@ -243,7 +243,7 @@ def _remove(
     )
     if not doomed:
         return left, None
-    files = explain_removal(head, entry.path, doomed)
+    files = files_to_go(entry, head, doomed)
     _refuse_more(table.table_key, files, table.files)
     unit = Unit(
         name=f"cleanup of {table.table_key}",

@@ -16,13 +16,7 @@ from omnigraph_ops.graph.graph import Graph, select_entries
 from omnigraph_ops.graph.layout import branch_reference, is_schema_apply_lock, now_us
 from omnigraph_ops.graph.state import TableEntry
 from omnigraph_ops.lance.gateway import BranchRef, Dataset
-from omnigraph_ops.lance.versions import (
-    existing_versions,
-    explain_removal,
-    files_of_branch,
-    freed_with_forks,
-    needed_files,
-)
+from omnigraph_ops.lance.versions import existing_versions, files_of_branch, freed_with_forks, needed_files
 from omnigraph_ops.models.cleanup import (
     SHORTEST_AGE_SECONDS,
     UNREADABLE,
@@ -36,6 +30,7 @@ from omnigraph_ops.parallel import in_parallel
 from omnigraph_ops.stages.cleanup.policy import (
     InternalTables,
     candidates,
+    files_to_go,
     protect,
     removable,
     spelling_problem,
@@ -237,7 +232,7 @@ class _Planner:
         protection = internal.protect(entry, head, wanted) if internal else protect(graph.lance, entry, head, self.view)
         between_pins = policy.between_pins or internal is not None
         versions, blocked_by = removable(wanted, protection, between_pins=between_pins, expiry=policy.expiry)
-        files = explain_removal(head, entry.path, versions)
+        files = files_to_go(entry, head, versions)
         if orphaned and versions:
             files = _with_forks(files, freed_with_forks(head, entry.path, versions, orphaned))
         return replace(

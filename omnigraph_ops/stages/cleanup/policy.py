@@ -20,8 +20,9 @@ from omnigraph_ops.graph.layout import MANIFEST_DIR, any_version_of, chain_folde
 from omnigraph_ops.graph.stamp import newest_foreign
 from omnigraph_ops.graph.state import BranchState, GraphCommit, TableEntry, by_id
 from omnigraph_ops.lance.gateway import Dataset, DatasetMissing, LanceGateway
-from omnigraph_ops.lance.versions import VersionFacts, branch_base_paths, existing_versions
+from omnigraph_ops.lance.versions import VersionFacts, branch_base_paths, existing_versions, explain_removal
 from omnigraph_ops.models.cleanup import (
+    PlannedFile,
     ProtectedVersion,
     RetentionPolicy,
     SnapshotExpiry,
@@ -94,6 +95,11 @@ def spelling_problem(head: Dataset, forks: Iterable[str], table_uri: str) -> str
                     "another spelling would delete files that the branch still reads"
                 )
     return None
+
+
+def files_to_go(entry: TableEntry, head: Dataset, versions: Sequence[int]) -> tuple[PlannedFile, ...]:
+    """Every file that removing these versions deletes, by path relative to the graph. Reads."""
+    return explain_removal(head, entry.path, versions)
 
 
 def _collect(reasons: Iterable[tuple[int, str]]) -> tuple[ProtectedVersion, ...]:
