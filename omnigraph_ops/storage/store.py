@@ -82,7 +82,7 @@ class Storage:
         self.is_local = not root.startswith("s3://")
         protocol = "file" if self.is_local else "s3"
         try:
-            self._fs = fsspec.filesystem(protocol, **access.s3fs(root))
+            self.filesystem: Any = fsspec.filesystem(protocol, **access.s3fs(root))
         except ImportError:
             raise NotInstalled.of(root, "s3fs", "s3") from None
         self._base = root if self.is_local else root.removeprefix("s3://")
@@ -90,11 +90,6 @@ class Storage:
     def at(self, root: str) -> Storage:
         """The same store below another root. Pure."""
         return Storage(root, self.access)
-
-    @property
-    def filesystem(self) -> Any:
-        """The fsspec file system, for the other object-store edges."""
-        return self._fs
 
     def full(self, path: str) -> str:
         """The path as the file system spells it; `StorageError` for a key that s3fs reads as another one. Pure."""
@@ -121,7 +116,7 @@ class Storage:
     def exists(self, path: str) -> bool:
         """Whether a file or folder is there. Reads."""
         with self.translated("look at", path):
-            return bool(self._fs.exists(self.full(path)))
+            return bool(self.filesystem.exists(self.full(path)))
 
     def read(self, path: str) -> bytes:
         """The whole object; `FileNotFoundError` when absent. Reads."""
@@ -130,7 +125,7 @@ class Storage:
 
     def chunks(self, path: str, size: int) -> Iterator[bytes]:
         """The content piece by piece; `FileNotFoundError` when absent. Reads."""
-        with self.translated("read", path), self._fs.open(self.full(path), "rb", block_size=size) as handle:
+        with self.translated("read", path), self.filesystem.open(self.full(path), "rb", block_size=size) as handle:
             while piece := handle.read(size):
                 yield piece
 
@@ -166,7 +161,7 @@ class Storage:
         request |= {"Delimiter": "/"} if delimiter else {}
         while True:
             with self.translated("list", folder):
-                page: Mapping[str, Any] = self._fs.call_s3("list_objects_v2", **request)
+                page: Mapping[str, Any] = self.filesystem.call_s3("list_objects_v2", **request)
             yield page
             if not page.get("IsTruncated"):
                 return
@@ -187,7 +182,7 @@ class Storage:
                 return FileInfo(path=path, size=found.st_size, e_tag=tag, modified_at=found.st_mtime)
             # Not s3fs' own `info`, which lists what is below the key, too, where there is nothing.
             bucket, _, key = self.full(path).partition("/")
-            info = self._fs.call_s3("head_object", Bucket=bucket, Key=key)
+            info = self.filesystem.call_s3("head_object", Bucket=bucket, Key=key)
         modified = info.get("LastModified")
         stamp = modified.timestamp() if isinstance(modified, datetime) else None
         return FileInfo(path=path, size=int(info["ContentLength"]), e_tag=info.get("ETag"), modified_at=stamp)
@@ -196,7 +191,7 @@ class Storage:
         """What an object store says beside a listing, by names in lower case. Reads."""
         bucket, _, key = self.full(folder).partition("/")
         with self.translated("list", folder):
-            reply = self._fs.call_s3("list_objects_v2", Bucket=bucket, Prefix=f"{key}/", MaxKeys=1)
+            reply = self.filesystem.call_s3("list_objects_v2", Bucket=bucket, Prefix=f"{key}/", MaxKeys=1)
         headers: dict[str, str] = reply.get("ResponseMetadata", {}).get("HTTPHeaders", {})
         return headers
 
@@ -206,7 +201,7 @@ class Storage:
             if self.is_local:
                 self._replace(self.full(path), self._temporary(path, data))
             else:
-                self._fs.pipe_file(self.full(path), data)
+                self.filesystem.pipe_file(self.full(path), data)
 
     def create(self, path: str, data: bytes) -> bool:
         """Put the object only if nothing is there; False when something is. Writes.
@@ -249,14 +244,14 @@ class Storage:
     def delete(self, path: str) -> None:
         """Remove the object; a missing one is success. Destroys."""
         with self.translated("delete", path), contextlib.suppress(FileNotFoundError):
-            self._fs.rm_file(self.full(path))
+            self.filesystem.rm_file(self.full(path))
 
     def delete_tagged(self, path: str, e_tag: str | None) -> bool:
         """Remove an object of an S3 store if it still has this e-tag; False if another one is there. Destroys."""
         bucket, _, key = self.full(path).partition("/")
         with self.translated("delete", path):
             try:
-                self._fs.call_s3("delete_object", Bucket=bucket, Key=key, IfMatch=e_tag)
+                self.filesystem.call_s3("delete_object", Bucket=bucket, Key=key, IfMatch=e_tag)
             except OSError as error:
                 if not _is_precondition_failure(error):
                     raise
@@ -267,10 +262,10 @@ class Storage:
         """Remove a folder and everything below it; a missing one is success. Destroys."""
         with self.translated("delete", folder), contextlib.suppress(FileNotFoundError):
             if self.is_local:
-                self._fs.rm(self.full(folder), recursive=True)
+                self.filesystem.rm(self.full(folder), recursive=True)
                 return
             # Not s3fs' own `rm`, which takes `[` and `*` in a key for a pattern.
-            keys = [path.partition("/")[2] for path in self._fs.find(self.full(folder))]
+            keys = [path.partition("/")[2] for path in self.filesystem.find(self.full(folder))]
             for start in range(0, len(keys), BULK):
                 for key, why in self.delete_keys(keys[start : start + BULK]).items():
                     raise OSError(f"{key}: {why}")
@@ -282,7 +277,7 @@ class Storage:
             Those that stay, each with why.
         """
         request = {"Objects": [{"Key": key} for key in keys], "Quiet": True}
-        answer = self._fs.call_s3("delete_objects", Bucket=self._base.partition("/")[0], Delete=request)
+        answer = self.filesystem.call_s3("delete_objects", Bucket=self._base.partition("/")[0], Delete=request)
         refused = (e for e in answer.get("Errors", ()) if e.get("Code") != "NoSuchKey")
         return {e["Key"]: f"{e.get('Code')}: {e.get('Message')}" for e in refused}
 
@@ -330,7 +325,7 @@ class Storage:
             with open(self.full(path), "rb") as handle:
                 return handle.read()
         # In one request: with several, s3fs asks for the size before it.
-        data: bytes = self._fs.cat_file(self.full(path), max_concurrency=1)
+        data: bytes = self.filesystem.cat_file(self.full(path), max_concurrency=1)
         return data
 
     @retry(
@@ -340,7 +335,7 @@ class Storage:
         reraise=True,
     )
     def _pipe_new(self, path: str, data: bytes) -> None:
-        self._fs.pipe_file(self.full(path), data, mode="create")
+        self.filesystem.pipe_file(self.full(path), data, mode="create")
 
     def _create_remote(self, path: str, data: bytes) -> bool:
         # A lost reply is retried by the client and then meets our own object, and some servers
