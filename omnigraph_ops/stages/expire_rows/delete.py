@@ -168,23 +168,36 @@ class ExpiringTable:
             self.progress(f"{self.table.table_key}: {len(base.ids):,} rows to delete on branch {name}")
             self._delete_on(name, base)
             self._prove(name, base)
-            # After a timeout it may have landed: what a reader sees decides.
-            with contextlib.suppress(EngineTimeout):
-                self._merge(name, base)
-        return self._counted(base)
+            doubt = self._merge(name, base)
+        if doubt is None:
+            return self._counted(base)
+        with contextlib.suppress(GraphFrozen):
+            self._wait_until_ready()
+        try:
+            return self._counted(base)
+        except EngineConflict:
+            raise doubt from None
 
-    def _merge(self, name: str, base: _Base) -> None:
+    def _merge(self, name: str, base: _Base) -> EngineFailure | None:
         """Merge; what it takes is written down before, and that it took nothing where the engine refused it. Destroys
-        rows."""
+        rows.
+
+        Returns:
+            Why it is in doubt whether it landed. It may after a timeout, and where another engine that opened the graph
+            took it for dead and finished it: for us that is a conflict. What a reader sees decides.
+        """
         with self._turn() as keeper:
             keeper.assert_held()
             self._approved(self.plan.branch)
             self.merging(len(base.ids), _counts({key: len(edges) for key, edges in base.edges.items()}))
             try:
                 self.engine.merge(self.root, name, self.plan.branch or _MAIN)
-            except EngineConflict:
+            except EngineConflict as error:
                 self.merging(0, ())
-                raise
+                return error
+            except (EngineRecovery, EngineTimeout) as error:
+                return error
+        return None
 
     def _refuse_unwritable(self) -> None:
         """Raise `EngineConflict` where the engine would refuse the merge, `EngineFailure` where it would do harm."""
