@@ -1,8 +1,10 @@
 """The engine's command line: which release a binary is, one command per process, and what its errors mean.
 
 EngineFailure(OpsError)
-├── EngineConflict        another writer was faster, or a merge met its changes; nothing of this command landed
-├── EngineRecovery        the engine wants something recovered, or a schema apply done, first
+├── EngineConflict        another writer was faster, or a merge met its changes; nothing of this command landed,
+│                         but for a merge that another engine took for dead and finished
+├── EngineRecovery        the engine wants something recovered, or a schema apply done, first; that may be what this
+│                         command was about to publish
 └── EngineTimeout         killed after its time; what it did is for a fresh read to say
 """
 
@@ -66,13 +68,13 @@ class EngineTimeout(EngineFailure):
 
 
 _TEXTS: tuple[tuple[str, type[EngineFailure]], ...] = (
+    ("recovery required", EngineRecovery),  # first: its reason may be the text of a conflict
     ("merge conflicts:", EngineConflict),
     ("stale view of", EngineConflict),
     ("changed during preparation", EngineConflict),
     ("commit conflict", EngineConflict),
     ("concurrent", EngineConflict),
     ("ahead of manifest version", EngineConflict),  # a writer between its commit and its publish, or drift
-    ("recovery required", EngineRecovery),
     ("recovery sidecar", EngineRecovery),
     ("schema apply is in progress", EngineRecovery),
 )

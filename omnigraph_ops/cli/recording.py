@@ -93,6 +93,8 @@ class Recorder:
         except OpsError as failure:
             _warn(f"the run is recorded by the next command that writes to the graph: {failure}")
             return True
+        finally:
+            self._tell_unreported(run, error)
         interrupted = aborted or self._signals.interrupted
         results = with_units(self._ended(run, error), run.records)
         if interrupted:
@@ -106,6 +108,15 @@ class Recorder:
         if kept and audited:
             self._drop_journal(run)
         return audited
+
+    def _tell_unreported(self, run: RecordedRun, error: BaseException | None) -> None:
+        """Say what a run did that failed before it had a report. Writes to stderr."""
+        if not isinstance(error, Exception):
+            return
+        for outcome in outcomes_of(with_units(run.results, run.records)):
+            if outcome.changed and outcome.stage not in run.results.reports:
+                tables = ", ".join(table.table_key for table in outcome.tables if table.changed)
+                self._call.tell(f"before it failed: {outcome.detail or f'{outcome.stage} changed {tables}'}")
 
     def _drop_journal(self, run: RecordedRun) -> None:
         """Remove the journal; one that stays changes nothing about the run, which is recorded. Writes."""

@@ -160,9 +160,9 @@ def _upload(storage: Storage, path: str) -> Iterator[Callable[[bytes], Any]]:
     handle = storage.filesystem.open(storage.full(path), "wb", block_size=_PART)
     try:
         yield handle.write
+        handle.close()  # the last part, and what completes the upload: it fails like any other part
     except BaseException:
         with contextlib.suppress(Exception):
             handle.discard()
         handle.closed = True
         raise
-    handle.close()

@@ -18,10 +18,11 @@ import pytest
 
 from omnigraph_ops.config.settings import Settings
 from omnigraph_ops.config.terms import BackupOptions
+from omnigraph_ops.coordination import lease as lease_module
 from omnigraph_ops.coordination.freezes import sweep_ended, unfreeze
 from omnigraph_ops.coordination.holds import freezes, write_hold
-from omnigraph_ops.coordination.state import RESTORING_PATH
-from omnigraph_ops.errors import CorruptGraph, InvalidInput, NotAGraph, RecoveryPending, StorageError
+from omnigraph_ops.coordination.state import RESTORE_LEASE_PATH, RESTORING_PATH
+from omnigraph_ops.errors import CorruptGraph, InvalidInput, LeaseHeld, NotAGraph, RecoveryPending, StorageError
 from omnigraph_ops.graph import Graph, open_graph
 from omnigraph_ops.graph.layout import MANIFEST_DIR, SCHEMA_APPLY_LOCK
 from omnigraph_ops.graph.state import TableEntry
@@ -29,7 +30,7 @@ from omnigraph_ops.models.backup import BackupReport, BackupState, FileProblem
 from omnigraph_ops.models.cleanup import RetentionPolicy
 from omnigraph_ops.outcomes.backups import list_backups
 from omnigraph_ops.progress import SILENT, Meter
-from omnigraph_ops.stages.backup import claim, take, transfer
+from omnigraph_ops.stages.backup import claim, restore, take, transfer
 from omnigraph_ops.stages.backup.restore import FileRestorer, restore_backup
 from omnigraph_ops.stages.backup.take import backup_graph
 from omnigraph_ops.stages.backup.transfer import CopyPace
@@ -37,11 +38,13 @@ from omnigraph_ops.stages.backup.verify import FileLook, FileReader, verify_back
 from omnigraph_ops.stages.cleanup.apply import cleanup_all
 from omnigraph_ops.stages.cleanup.plan import plan_cleanup
 from omnigraph_ops.stages.freeze.take import freeze_graph
+from omnigraph_ops.storage import copying
 from omnigraph_ops.storage.store import Storage
 from tests.conftest import DemoGraph
 from tests.support import plain
 from tests.support.backups import hide, killed_backup, restored
 from tests.support.freezes import freeze_tags
+from tests.support.leases import take_over
 from tests.support.orphans import KNOWS, below, drop, name_mark
 from tests.support.rows import rows_everywhere, tree_of
 from tests.support.shell import Cli, assert_refused
@@ -542,3 +545,30 @@ def test_a_backup_has_what_tells_that_the_name_of_a_dropped_table_was_used(
     # That the schema still has the dropped table is a problem of its own.
     restore_backup(report.backup, str(tmp_path / "again"), settings=Settings())
     assert {p.name for p in (tmp_path / "again" / path).rglob("*") if p.is_file()} == {Path(*mark).name}
+
+
+@pytest.mark.parametrize("verb", ["backup", "restore"])
+def test_who_was_taken_over_while_it_slept_writes_no_further_file(
+    demo_graph: DemoGraph, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, verb: str
+) -> None:
+    graph = open_graph(demo_graph(**SPEC).uri, Settings(concurrency=1))
+    made = backup_graph(graph, str(tmp_path / "first"))
+    module, clock = (transfer if verb == "backup" else restore), lease_module._clock
+    real, copied = copying.copy_file, list[str]()
+
+    def sleeping(source: Any, target: Any, *words: Any, **named: Any) -> str:
+        if len(copied) == 2 and lease_module._clock is clock:
+            monkeypatch.setattr(lease_module, "_clock", lambda: clock() + 3600)
+            lease = f"{target[1].partition('/')[0]}/lease" if verb == "backup" else RESTORE_LEASE_PATH
+            take_over(target[0], lease)
+        copied.append(real(source, target, *words, **named))
+        return copied[-1]
+
+    monkeypatch.setattr(lease_module.LeaseKeeper, "_renew_forever", lambda _self: None)
+    monkeypatch.setattr(module, "copy_file", sleeping)
+    with pytest.raises(LeaseHeld, match="was taken over by another run"):
+        if verb == "backup":
+            backup_graph(graph, str(tmp_path / "second"))
+        else:
+            restore_backup(made.backup, str(tmp_path / "place"), settings=Settings(concurrency=1))
+    assert len(copied) == 2

@@ -11,10 +11,13 @@ import pytest
 
 from omnigraph_ops import serde
 from omnigraph_ops.coordination import sealed
-from omnigraph_ops.errors import StalePlan, StorageError
+from omnigraph_ops.coordination.lease import LeaseKeeper
+from omnigraph_ops.errors import LeaseHeld, StalePlan, StorageError
 from omnigraph_ops.graph import Graph, open_graph
 from omnigraph_ops.models.orphans import OrphansPlan
 from omnigraph_ops.outcomes import audit_log
+from omnigraph_ops.outcomes.runs import RecordedRun
+from omnigraph_ops.stages.orphans import apply
 from omnigraph_ops.stages.orphans.plan import plan_orphans
 from omnigraph_ops.stages.orphans.stage import Orphans
 from omnigraph_ops.storage.inventory import walk
@@ -251,3 +254,27 @@ def test_graphs_of_the_real_engines_have_no_unknown_file_and_no_orphan(release: 
         rows = rows_everywhere(graph)
         assert {f.path for f in plan_orphans(graph).files} == set(leftovers)
         assert rows_everywhere(graph) == rows
+
+
+@pytest.mark.parametrize("reads", [True, False])
+def test_what_was_deleted_before_an_error_is_told(
+    graph: Graph, cli: Cli, monkeypatch: pytest.MonkeyPatch, reads: bool
+) -> None:
+    real, asked = LeaseKeeper.assert_held, list[int]()
+
+    def assert_held(self: LeaseKeeper) -> None:
+        asked.append(1)
+        if len(asked) == 3:
+            if not reads:
+                monkeypatch.setattr(RecordedRun, "tell_the_rest", lost)
+            raise LeaseHeld("the committer lease was taken over by another run")
+        real(self)
+
+    def lost(*_: object) -> None:
+        raise StorageError("the store is gone")
+
+    monkeypatch.setattr(LeaseKeeper, "assert_held", assert_held)
+    monkeypatch.setattr(apply, "BULK", 3)
+    done = cli("orphans --older-than 7d --confirm --quiet", graph.uri)
+    assert_refused(done, "was taken over by another run")
+    assert re.search(r"^before it failed: 6 files and \d+ bytes deleted for good", done.err, re.MULTILINE), done.err

@@ -15,7 +15,7 @@ import pytest
 from omnigraph_ops.config.settings import Settings
 from omnigraph_ops.coordination import guards, sealed
 from omnigraph_ops.coordination.holds import FreezeTerms, HoldKind, place_hold
-from omnigraph_ops.engine import EngineCli
+from omnigraph_ops.engine import EngineCli, EngineConflict, EngineFailure, EngineRecovery, EngineTimeout
 from omnigraph_ops.graph import Graph, open_graph
 from omnigraph_ops.graph.layout import EXPIRY_BRANCH_PREFIX
 from omnigraph_ops.models.cleanup import RetentionPolicy
@@ -312,6 +312,26 @@ def test_a_renewed_row_that_the_merge_took_is_named(
     assert entry is not None
     rows = graph.open_pinned(replace(entry, version=version)).to_table(columns=["id"])
     assert "e12" in rows.column("id").to_pylist()
+
+
+@STAMPS
+@pytest.mark.parametrize("kind", [EngineConflict, EngineRecovery, EngineTimeout])
+def test_a_merge_that_another_engine_finished_is_told(
+    tmp_path: Path, stamp: int, monkeypatch: pytest.MonkeyPatch, kind: type[EngineFailure]
+) -> None:
+    subject, root = made(stamp, tmp_path)
+    graph, real = opened(subject, root), EngineCli.merge
+
+    def merge(self: EngineCli, *words: str) -> None:
+        real(self, *words)
+        raise kind("somebody else was faster")
+
+    monkeypatch.setattr(EngineCli, "merge", merge)
+    _, report = expire(graph, BY_TIME)
+    (stats,) = report.tables
+    assert (stats.error, stats.attempts, stats.rows_removed, stats.rows_left) == (None, 1, 6, 0)
+    assert sum(edge.rows for edge in stats.edges) == 12
+    assert (len(names(graph)), graph.branches()) == (11, ())
 
 
 @contextmanager

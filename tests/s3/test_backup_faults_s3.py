@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Iterator
 from pathlib import Path
@@ -25,7 +26,9 @@ from omnigraph_ops.stages.backup.parts import SubmittedCopy
 from omnigraph_ops.stages.backup.restore import restore_backup
 from omnigraph_ops.stages.backup.stage import restore_view
 from omnigraph_ops.stages.backup.take import backup_graph
+from omnigraph_ops.stages.backup.transfer import CopyPace
 from omnigraph_ops.stages.backup.verify import verify_backup
+from omnigraph_ops.storage import copying
 from omnigraph_ops.storage.store import Storage
 from tests.s3.test_backup_parts_s3 import in_parts
 from tests.support.fault_proxy import Fault, FaultProxy, faulty
@@ -153,7 +156,7 @@ def test_a_freeze_that_had_ended_is_not_said_to_end_by_itself(graph: Graph) -> N
     assert told[-1] == f"freeze {freeze.freeze_id} had ended already"
 
 
-def test_a_create_that_met_another_request_is_sent_again(proxy: FaultProxy, bucket: str) -> None:
+def test_a_create_that_met_another_matchesis_sent_again(proxy: FaultProxy, bucket: str) -> None:
     conflict = Fault(matches="PUT .*/key", status=409, code="ConditionalRequestConflict", times=3)
     proxy.faults.append(conflict)
     storage = Storage(bucket)
@@ -162,3 +165,19 @@ def test_a_create_that_met_another_request_is_sent_again(proxy: FaultProxy, buck
     conflict.times = None
     with pytest.raises(StorageError, match=f"cannot create {bucket}/key-2: .*Conflict"):
         storage.create("key-2", b"mine")
+
+
+@pytest.mark.parametrize("matches", [r"PUT .*partNumber=2", r"POST .*uploadId="], ids=["last part", "completion"])
+def test_an_upload_in_parts_that_fails_at_its_end_is_given_up(
+    proxy: FaultProxy, bucket: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, matches: str
+) -> None:
+    monkeypatch.setattr(copying, "_PART", 5 * 1024 * 1024)
+    (tmp_path / "large").write_bytes(os.urandom(7 * 1024 * 1024))
+    fault = Fault(matches=matches, status=403, code="AccessDenied")
+    proxy.faults.append(fault)
+    source, target = (Storage(str(tmp_path)), "large"), (Storage(bucket), "copy")
+    with pytest.raises(StorageError, match="AccessDenied"):
+        copying.copy_file(source, target, copying.Expected(size=7 * 1024 * 1024), pacing=CopyPace(None))
+    assert fault.hits == 1
+    uploads = s3_client().list_multipart_uploads(Bucket=bucket.removeprefix("s3://")).get("Uploads")
+    assert (uploads, target[0].exists("copy")) == (None, False)

@@ -88,7 +88,7 @@ def restore_backup(
             destination=destination,
             roots=record.roots,
             workers=(settings or Settings.from_env()).concurrency,
-            pace=CopyPace(bytes_per_second),
+            pace=CopyPace(bytes_per_second, keeper.assert_lately),
             meter=Meter(progress, "restoring", record.total.bytes, "bytes"),
         )
         _restore(mover or work, destination, record, present, keeper)
@@ -262,6 +262,7 @@ class FileRestorer:
         if file.checksum not in (None, _sum(data)) or len(data) != file.size:
             raise CorruptGraph(f"{file.file} of the backup is not what was backed up; {self._instead}")
         moved = rename_roots(data, self._new_root)
+        self.pace.wait_for(len(moved))
         self.destination.write(file.file, moved)
         self.meter.add(file.size)
         self._prove(file, _sum(moved))

@@ -14,7 +14,7 @@ from typing import TypeVar
 
 from omnigraph_ops import __version__
 from omnigraph_ops.config.terms import BackupOptions
-from omnigraph_ops.errors import CorruptGraph, InvalidInput, OpsError, StorageError
+from omnigraph_ops.errors import CorruptGraph, InvalidInput, LeaseHeld, OpsError, StorageError
 from omnigraph_ops.graph.graph import Graph
 from omnigraph_ops.models.backup import (
     BackedFile,
@@ -197,6 +197,8 @@ class _Attempt:
         """Work on the cut; when it fails because of what went, the error says so by name. Effects of `work`."""
         try:
             return work()
+        except LeaseHeld:
+            raise  # whoever took over may have ended the freeze, or finished the backup
         except (OpsError, FileNotFoundError) as error:
             self._refuse_gone()
             if isinstance(error, FileNotFoundError):
@@ -225,13 +227,18 @@ class _Attempt:
             damaged=self._damaged(files),
             need_checksums=self.options.checksum,
         )
-        done = self.copier(self._transfer(plan), plan, self.graph.run.check)
+        done = self.copier(self._transfer(plan), plan, self._check)
         if done.refused:
             self.progress(
                 f"{done.refused:,} files could not be taken from the earlier backup and were copied from the graph: "
                 f"{done.refusal}"
             )
         return done
+
+    def _check(self) -> None:
+        """Raise where the run shall stop, or another one may have taken the backup over while this one slept. Reads."""
+        self.graph.run.check()
+        self.claim.keeper.assert_lately()
 
     def _damaged(self, files: tuple[CutFile, ...]) -> frozenset[str]:
         """Files of the cut that a verify found damaged where this backup takes or has taken files. Reads."""
@@ -260,7 +267,7 @@ class _Attempt:
             earlier=(self.earlier[0], self.earlier[1].record.backup_id) if self.earlier is not None else None,
             need_checksums=self.options.checksum,
             workers=self.graph.settings.concurrency,
-            pace=CopyPace(self.options.max_bytes_per_second, self.graph.run.check),
+            pace=CopyPace(self.options.max_bytes_per_second, self._check),
             meter=Meter(self.progress, "copying", work.bytes, "bytes"),
             journal=CopyJournal(self.destination, self._id, self.freeze.freeze_id),
         )

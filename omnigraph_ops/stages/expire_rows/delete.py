@@ -132,7 +132,8 @@ class ExpiringTable:
                     f"{self.table.table_key}: {ATTEMPTS} attempts failed, the last one because "
                     f"{error.last_attempt.exception()}; no row of them was deleted; apply the plan again"
                 ) from None
-        return self._final(replace(stats, attempts=again.statistics["attempt_number"]))
+        aged, attempts = self._aged(self.plan.branch), again.statistics["attempt_number"]
+        return replace(stats, attempts=attempts, rows_left=aged.rows(), manifest_version=aged.entry.version)
 
     def _say_why(self, attempt: RetryCallState) -> None:
         problem = attempt.outcome.exception() if attempt.outcome is not None else None
@@ -168,23 +169,26 @@ class ExpiringTable:
             self.progress(f"{self.table.table_key}: {len(base.ids):,} rows to delete on branch {name}")
             self._delete_on(name, base)
             self._prove(name, base)
-            # After a timeout it may have landed: what a reader sees decides.
-            with contextlib.suppress(EngineTimeout):
-                self._merge(name, base)
-        return self._counted(base)
+            doubt = self._merge(name, base)
+        if doubt is not None:
+            with contextlib.suppress(GraphFrozen):
+                self._wait_until_ready()
+        return self._counted(base, doubt)
 
-    def _merge(self, name: str, base: _Base) -> None:
-        """Merge; what it takes is written down before, and that it took nothing where the engine refused it. Destroys
-        rows."""
+    def _merge(self, name: str, base: _Base) -> EngineFailure | None:
+        """Merge, with what it takes written down before; why it is in doubt whether it landed, or None. Destroys."""
         with self._turn() as keeper:
             keeper.assert_held()
             self._approved(self.plan.branch)
             self.merging(len(base.ids), _counts({key: len(edges) for key, edges in base.edges.items()}))
             try:
                 self.engine.merge(self.root, name, self.plan.branch or _MAIN)
-            except EngineConflict:
-                self.merging(0, ())
-                raise
+            except (EngineConflict, EngineRecovery, EngineTimeout) as error:
+                # Another engine that opened the graph may have taken the merge for dead and finished it.
+                if isinstance(error, EngineConflict):
+                    self.merging(0, ())
+                return error
+        return None
 
     def _refuse_unwritable(self) -> None:
         """Raise `EngineConflict` where the engine would refuse the merge, `EngineFailure` where it would do harm."""
@@ -244,18 +248,18 @@ class ExpiringTable:
                 "are left there; nothing was merged"
             )
 
-    def _counted(self, base: _Base) -> TableRowStats:
+    def _counted(self, base: _Base, doubt: EngineFailure | None) -> TableRowStats:
         """What a reader of the target does not see any more. Reads.
 
         Before 0.9.0 another engine process that opens the graph during a merge may undo a part of it.
 
         Raises:
-            EngineConflict: expired rows are still there.
+            EngineConflict, or `doubt`: expired rows are still there.
         """
         aged = self._aged(self.plan.branch)
         if len(among(aged.keys("id"), base.ids)):
             self.merging(0, ())
-            raise EngineConflict(f"the merge of {self.table.table_key} is not in effect")
+            raise doubt or EngineConflict(f"the merge of {self.table.table_key} is not in effect")
         edges, dangling = {}, []
         for key, ids in base.edges.items():
             left = len(keys_left(dataset_in(self.graph, aged.state, key), "id", ids))
@@ -270,10 +274,6 @@ class ExpiringTable:
             edges=_counts(edges),
             error="; ".join(filter(None, problems)) or None,
         )
-
-    def _final(self, stats: TableRowStats) -> TableRowStats:
-        aged = self._aged(self.plan.branch)
-        return replace(stats, rows_left=aged.rows(), manifest_version=aged.entry.version)
 
     @contextlib.contextmanager
     def _turn(self) -> Iterator[LeaseKeeper]:

@@ -246,6 +246,21 @@ def test_a_stop_between_the_question_and_the_answer_does_not_pass(
                 keeper.assert_held()
 
 
+def test_who_asks_often_looks_at_the_store_when_no_renewal_landed_lately(
+    storage: Storage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    clock = [0.0]
+    monkeypatch.setattr(lease_module, "_clock", lambda: clock[0])
+    monkeypatch.setattr(lease_module.LeaseKeeper, "_renew_forever", lambda _self: None)
+    with committer_lease(storage, purpose="mine", ttl_seconds=30, wait_seconds=0) as keeper:
+        take_over(storage)
+        clock[0] = 19
+        keeper.assert_lately()  # nobody can have taken it over by then
+        clock[0] = 21
+        with pytest.raises(LeaseHeld, match="taken over"):
+            keeper.assert_lately()
+
+
 _HOLDER = """
 import sys
 from omnigraph_ops.storage.store import Storage

@@ -244,6 +244,7 @@ class TestEngine:
             ("table 'node:A' has Lance HEAD version 16 ahead of manifest version 15", EngineConflict),
             ("merge conflicts: [MergeConflict { kind: DeleteVsUpdate }]", EngineConflict),
             ("recovery required for operation 01J: x", EngineRecovery),
+            ("recovery required for operation 01J: write authority 'a' changed during preparation", EngineRecovery),
             ("write is unavailable while schema apply is in progress", EngineRecovery),
             ("policy: denied", EngineFailure),
         ],
