@@ -71,10 +71,11 @@ class Submitter:
             if outcome is not None and outcome.value is not None:
                 return outcome.value
             why = reason(log.read_text(errors="replace"))
-            if outcome is None:
+            # One that a signal ended while Java started says nothing about the master.
+            if outcome is None and code >= 0:
                 self._why_dead = f"Spark did not start on {self.master}, so nothing was done there: {why}"
                 raise StorageError(self._why_dead)
-        if outcome.error:
+        if outcome is not None and outcome.error:
             raise StorageError(outcome.error) if outcome.retryable else OpsError(outcome.error)
         raise StorageError(f"the job {job} on {self.master} {_ended(code, why)}; run the same command again")
 

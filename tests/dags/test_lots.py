@@ -42,6 +42,19 @@ def operator(lot: list[str], fails: dict[str, list[Exception]], together: int) -
     return Told(task_id="optimize_table", lot=lot)
 
 
+@pytest.mark.parametrize("others", [0, 12])
+def test_the_label_of_a_type_with_a_long_name_fits_the_column_of_airflow(others: int) -> None:
+    from airflow.models import TaskInstance
+
+    column = TaskInstance.__table__.c.rendered_map_index.type.length
+    names = [f"node:T{number}{'x' * 300}" for number in range(1 + others)]
+    label = operator(names, {}, 1).label
+
+    assert len(label) == column
+    assert label.startswith("node:T0xxx")
+    assert label.endswith("x… and 12 more" if others else "x…")
+
+
 def plan_of(tables: int, *, executor: Executor = Executor.IN_PROCESS) -> OptimizePlan:
     """A plan with so many tables to optimize."""
     planned = tuple(

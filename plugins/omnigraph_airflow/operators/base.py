@@ -34,6 +34,8 @@ _FAILURE = "failure"
 _PLANNED_BY = "planned_by"
 LOT_LABEL = "{{ task.label }}"
 """`map_index_template` of these operators."""
+_LABEL_CHARACTERS = 250
+"""So many are in the column of Airflow's database; PostgreSQL refuses more, and the task would fail each time."""
 
 
 class OmnigraphOperator(BaseOperator):
@@ -173,7 +175,9 @@ class OfLotOperator(OmnigraphOperator):
     def label(self) -> str:
         """What the lot is called in the list of mapped tasks."""
         first, *others = self.lot
-        return f"{first} and {len(others)} more" if others else str(first)
+        rest = f" and {len(others)} more" if others else ""
+        room = _LABEL_CHARACTERS - len(rest)
+        return (first if len(first) <= room else f"{first[: room - 1]}…") + rest
 
     def _subject(self) -> str | None:
         return str(self.lot[0]) if len(self.lot) == 1 else None

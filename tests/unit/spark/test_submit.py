@@ -114,6 +114,18 @@ def test_a_job_that_waits_for_workers_says_so_once(tmp_path: Path, monkeypatch: 
     ]
 
 
+def test_a_submit_that_is_killed_before_the_job_begins_is_no_word_about_its_master(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked = tmp_path / "asked"
+    stand_in(tmp_path, monkeypatch, f"echo >> {asked}; echo 'WARNING: package x not in java.base'; kill -KILL $$")
+    submitter = Submitter(master="local[1]")
+    for _ in range(2):
+        with pytest.raises(StorageError, match=r"the job count on local\[1\] was killed \(SIGKILL\).*; run the same"):
+            submitter("count", (), Tally, lambda: None)
+    assert asked.read_text() == "\n\n"
+
+
 def test_a_check_that_raises_ends_the_submit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     started, child = time.monotonic(), tmp_path / "child"
     stand_in(tmp_path, monkeypatch, f"echo $$ > {child}; exec sleep 600")
