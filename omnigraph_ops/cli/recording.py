@@ -116,7 +116,8 @@ class Recorder:
         for outcome in outcomes_of(with_units(run.results, run.records)):
             if outcome.changed and outcome.stage not in run.results.reports:
                 tables = ", ".join(table.table_key for table in outcome.tables if table.changed)
-                self._call.tell(f"before it failed: {outcome.detail or f'{outcome.stage} changed {tables}'}")
+                done = outcome.detail or f"{outcome.stage} changed {tables}"
+                print(f"before it failed: {done}", file=sys.stderr, flush=True)
 
     def _drop_journal(self, run: RecordedRun) -> None:
         """Remove the journal; one that stays changes nothing about the run, which is recorded. Writes."""
