@@ -41,6 +41,8 @@ _POLL_OWN_SECONDS = 0.5
 """Where the holder is a thread of this process, which wakes the next one."""
 _READ_ATTEMPTS = 5
 _TTL_SECONDS, _BEYOND_TTL_SECONDS = 60.0, 5.0
+_GIVEN_UP = set[str]()
+"""The tokens of the leases that this process holds no more, and could not release."""
 _CLOCK_BOUND_SECONDS = 300.0
 """How far the clocks of two machines may differ before a holder that works is overlooked by `working_holder`."""
 
@@ -127,10 +129,7 @@ class LeaseKeeper:
             self.assert_held()
 
     def release(self) -> None:
-        """Stop renewing and mark the lease as free if it is still ours. Writes.
-
-        That this fails is told and not raised: it takes nothing back of what was done under the lease.
-        """
+        """Stop renewing and mark the lease as free if it is still ours; a failure is told, not raised. Writes."""
         self._stop.set()
         self._thread.join()
         with self._writing:
@@ -138,15 +137,10 @@ class LeaseKeeper:
                 if self._is_ours():
                     self._write(replace(self._lease, released=True))
             except OpsError as error:
-                # A full disk for one: nobody in this process acts under it any more all the same.
-                _given_up().add(self._lease.token)
-                _LOG.warning(
-                    "%s of %s could not be released; other machines wait for %s until they take it over: %s",
-                    self._place.name,
-                    self._storage.root,
-                    age(self._lease.ttl_seconds),
-                    error,
-                )
+                # A full disk for one: what was done under it stands, and nobody in this process does more.
+                _GIVEN_UP.add(self._lease.token)
+                lease, wait = f"{self._place.name} of {self._storage.root}", age(self._lease.ttl_seconds)
+                _LOG.warning("%s could not be released, so other machines wait for %s: %s", lease, wait, error)
 
     def _renew_forever(self) -> None:
         while not self._stop.wait(self._lease.ttl_seconds / 3):
@@ -320,19 +314,13 @@ def patient_lease(
 
 def _may_be_held(lease: Lease) -> bool:
     """Whether a lease is not released and its process not known to be gone from this machine. Reads."""
-    ended = lease.released or lease.token in _given_up()
+    ended = lease.released or lease.token in _GIVEN_UP
     return not ended and is_running(lease)
 
 
 def _clock() -> float:
     """Seconds that only grow, time in suspension included where the system counts it. Reads the clock."""
     return time.clock_gettime(time.CLOCK_BOOTTIME) if hasattr(time, "CLOCK_BOOTTIME") else time.monotonic()
-
-
-@functools.cache
-def _given_up() -> set[str]:
-    """The tokens of the leases that this process holds no more, and could not release."""
-    return set()
 
 
 @functools.cache

@@ -72,8 +72,7 @@ def test_a_release_that_cannot_be_written_is_told_and_stops_no_other_thread_of_t
     with committer_lease(storage, purpose="one", ttl_seconds=90, wait_seconds=0):
         pass
     assert caplog.messages == [
-        f"the committer lease of {storage.root} could not be released; other machines wait for 1 min until they take "
-        "it over: ExpiredToken"
+        f"the committer lease of {storage.root} could not be released, so other machines wait for 1 min: ExpiredToken"
     ]
     with committer_lease(storage, purpose="two", ttl_seconds=30, wait_seconds=0) as keeper:
         assert keeper.number == 2
