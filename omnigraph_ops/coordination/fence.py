@@ -15,7 +15,7 @@ import threading
 import time
 import uuid
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from omnigraph_ops.coordination.environment import clock_problem, is_running, process_name, this_machine, this_process
 from omnigraph_ops.coordination.lease import working_holder
@@ -101,7 +101,7 @@ def fenced(
     failure: BaseException | None = None
     try:
         _drain(graph, drain_seconds)
-        yield graph.with_fence(fence)
+        yield graph.under(replace(graph.run_context, fence=fence))
     except BaseException as error:
         failure = error
         raise

@@ -43,6 +43,27 @@ class HeldFence:
         self._down.set()
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunContext:
+    """How one run works on a graph. Only the fence changes while it lasts, and it is asked each time."""
+
+    settings: Settings
+    """The deployment's, with what the run says otherwise."""
+    run: Run = field(default_factory=Run)
+    """Whom stages tell of their units and ask whether to stop."""
+    fence: HeldFence | None = None
+
+    @property
+    def is_fenced(self) -> bool:
+        """Whether this run's own fence keeps writers away right now."""
+        return self.fence is not None and self.fence.is_up
+
+    @property
+    def exclusive(self) -> bool:
+        """Whether nobody else publishes right now: so the settings say, or the fence sees to it."""
+        return self.settings.exclusive or self.is_fenced
+
+
 # Compared by identity, and without a repr: what it is reached with holds secrets.
 @dataclass(frozen=True, kw_only=True, eq=False, repr=False)
 class Graph:
@@ -54,32 +75,37 @@ class Graph:
     context: GraphContext
     format: StampFormat
     catalog: Catalog
-    settings: Settings
-    """The deployment's, with what the run says otherwise; whether it is alone says `is_alone`."""
-    run: Run = field(default_factory=Run)
-    """The run that works on it, which stages tell of their units and ask whether to stop."""
-    fence: HeldFence | None = None
-    """The run's own, which keeps writers away as long as it is up."""
+    run_context: RunContext
+
+    def under(self, run_context: RunContext) -> Self:
+        """The same open graph as another run sees it; this one stays as it is. Pure."""
+        return replace(self, run_context=run_context)
 
     def with_settings(self, settings: Settings) -> Self:
-        """The same open graph under other settings, of the same run; this one stays as it is. Pure."""
-        return replace(self, settings=settings)
+        """The same open graph under other settings, of the same run. Pure."""
+        return self.under(replace(self.run_context, settings=settings))
 
     def with_run(self, run: Run) -> Self:
         """The same open graph, worked on by that run. Pure."""
-        return replace(self, run=run)
+        return self.under(replace(self.run_context, run=run))
 
-    def with_fence(self, fence: HeldFence) -> Self:
-        """The same open graph, of the same run behind its own fence. Pure."""
-        return replace(self, fence=fence)
+    @property
+    def settings(self) -> Settings:
+        """The settings of the run; whether it is alone says `is_alone`."""
+        return self.run_context.settings
+
+    @property
+    def run(self) -> Run:
+        """The run that works on it, which stages tell of their units and ask whether to stop."""
+        return self.run_context.run
 
     def is_alone(self) -> bool:
         """Whether nobody else publishes right now; ask each time, a fence may be lifted meanwhile. Reads the fence."""
-        fence = self.fence
+        fence = self.run_context.fence
         if fence is not None and fence.is_up and not any(map(self.is_own_fence, self.schema_apply_locks())):
             fence.take_down()
             _LOG.warning("somebody removed the fence of %s; the run goes on beside writers, no longer alone", self.uri)
-        return self.settings.exclusive or (fence is not None and fence.is_up)
+        return self.run_context.exclusive
 
     @property
     def uri(self) -> str:
@@ -194,7 +220,8 @@ class Graph:
 
     def is_own_fence(self, lock: BranchRef) -> bool:
         """Whether a schema-apply lock is the fence of this run, up or about to be removed. Pure."""
-        return self.fence is not None and self.fence.identifier == lock.identifier
+        fence = self.run_context.fence
+        return fence is not None and fence.identifier == lock.identifier
 
     def table_uri(self, entry: TableEntry) -> str:
         return self.storage.uri(entry.path)

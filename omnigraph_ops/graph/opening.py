@@ -7,7 +7,7 @@ from typing import Any
 
 from omnigraph_ops.config.settings import Settings
 from omnigraph_ops.errors import ContractError, CorruptGraph, InvalidInput, NotAGraph, UnsupportedStamp
-from omnigraph_ops.graph.graph import Graph
+from omnigraph_ops.graph.graph import Graph, RunContext
 from omnigraph_ops.graph.layout import MANIFEST_DIR, RESTORING_PATH, ROOT_FILES, STAMP_KEY
 from omnigraph_ops.graph.plain import open_plain
 from omnigraph_ops.graph.stamp import GraphContext, StampFormat
@@ -80,18 +80,17 @@ def open_graph(target: str, settings: Settings | None = None, access: StoreAcces
     storage = Storage(locate(target).root, access)
     context = GraphContext(storage=storage, lance=LanceGateway(access.lance(storage.root)))
     stamp = _read_stamp(context)
-    settings = settings or Settings.from_env()
     if stamp is not None:
-        stamp_format = _FORMATS[stamp]()
+        stamp_format, run_context = _FORMATS[stamp](), RunContext(settings=settings or Settings.from_env())
         try:
             catalog = stamp_format.read_catalog(storage)
         except ContractError:
             _refuse_unfinished(storage)
             raise
-        return Graph(context=context, format=stamp_format, catalog=catalog, settings=settings)
+        return Graph(context=context, format=stamp_format, catalog=catalog, run_context=run_context)
     # The datasets of a folder appear one after the other: some are no reason to maintain it.
     _refuse_unfinished(storage)
-    plain = open_plain(context, settings)
+    plain = open_plain(context, settings or Settings.from_env())
     if plain is None:
         refuse_respelled(storage.root)
         raise _neither(storage)

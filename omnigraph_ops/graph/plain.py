@@ -16,7 +16,7 @@ import pyarrow as pa
 
 from omnigraph_ops.config.settings import Settings
 from omnigraph_ops.errors import InvalidInput, NotAGraph, StalePlan
-from omnigraph_ops.graph.graph import Graph
+from omnigraph_ops.graph.graph import Graph, RunContext
 from omnigraph_ops.graph.lance_manifest import stored_versions
 from omnigraph_ops.graph.layout import GRAPH_FOLDERS, MAINTENANCE_DIR, ROOT_FILES, any_version_of
 from omnigraph_ops.graph.schema import Catalog, Property, TableSpec
@@ -262,8 +262,8 @@ def open_plain(context: GraphContext, settings: Settings) -> PlainGraph | None:
         if _graph_traces(storage) or not any(is_dataset(storage, p) for p in names):
             return None
     plain = GraphContext(storage=storage, lance=PlainGateway(context.lance.storage_options))
-    catalog = PlainCatalog.empty()
-    return PlainGraph(context=plain, format=PlainFormat(catalog), catalog=catalog, settings=settings, only=only)
+    catalog, run_context = PlainCatalog.empty(), RunContext(settings=settings)
+    return PlainGraph(context=plain, format=PlainFormat(catalog), catalog=catalog, run_context=run_context, only=only)
 
 
 def is_dataset(storage: Storage, path: str) -> bool:

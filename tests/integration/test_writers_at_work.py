@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from dataclasses import replace
 
 import pytest
 
@@ -44,7 +45,7 @@ class Meanwhile(Run):
 
 
 def beside(graph: Graph, act: Callable[[], object]) -> Graph:
-    return graph.with_run(Meanwhile(act))
+    return graph.under(replace(graph.run_context, run=Meanwhile(act)))
 
 
 def half_written(graph: Graph) -> Callable[[], object]:

@@ -12,9 +12,7 @@ import pytest
 from omnigraph_ops.config.settings import Settings
 from omnigraph_ops.demo import DemoSpec, write_demo_graph
 from omnigraph_ops.graph import Graph, open_graph
-from omnigraph_ops.graph.graph import HeldFence
-from omnigraph_ops.graph.layout import SCHEMA_APPLY_LOCK
-from omnigraph_ops.lance.gateway import BranchRef
+from omnigraph_ops.graph.graph import HeldFence, RunContext
 from omnigraph_ops.progress import Run
 
 
@@ -27,36 +25,32 @@ def graph(tmp_path: Path, request: pytest.FixtureRequest) -> Graph:
     return open_graph(str(tmp_path / "g"), Settings())
 
 
-@pytest.mark.parametrize("name", ["settings", "run", "fence", "catalog", "format", "context", "own_fence"])
+@pytest.mark.parametrize("name", ["settings", "run", "run_context", "catalog", "format", "context", "own_fence"])
 def test_nothing_of_an_open_graph_can_be_assigned(graph: Graph, name: str) -> None:
     with pytest.raises(FrozenInstanceError):
         setattr(graph, name, None)
 
 
 def test_a_derived_graph_shares_what_was_opened_and_leaves_the_first_as_it_was(graph: Graph) -> None:
-    before, run, settings = (graph.run, graph.settings), Run(), Settings(concurrency=1)
+    before, run, settings = graph.run_context, Run(), Settings(concurrency=1)
     derived = graph.with_run(run).with_settings(settings)
     assert (type(derived), derived.target) == (type(graph), graph.target)
     assert (derived.run, derived.settings) == (run, settings)
     assert derived.catalog is graph.catalog
     assert derived.storage is graph.storage
-    assert (graph.run, graph.settings) == before
+    assert graph.run_context is before
 
 
 @pytest.mark.parametrize("said", [False, True])
-def test_a_fence_makes_a_run_alone_for_as_long_as_it_is_up(
-    graph: Graph, monkeypatch: pytest.MonkeyPatch, said: bool
-) -> None:
+def test_a_fence_makes_a_run_alone_for_as_long_as_it_is_up(graph: Graph, said: bool) -> None:
     fence = HeldFence(((1, "a"),))
-    lock = BranchRef(name=SCHEMA_APPLY_LOCK, parent_branch=None, parent_version=1, identifier=fence.identifier)
-    monkeypatch.setattr(type(graph), "schema_apply_locks", lambda _: (lock,))
-    behind = graph.with_settings(Settings(exclusive=said)).with_fence(fence)
-    assert behind.is_alone()
+    context = RunContext(settings=Settings(exclusive=said), fence=fence)
+    assert context.exclusive
     fence.take_down()
-    assert behind.is_alone() is said
+    assert graph.under(context).is_alone() is said
 
 
 def test_a_fence_whose_lock_is_gone_keeps_nobody_away(graph: Graph) -> None:
     fence = HeldFence(((1, "a"),))
-    assert not graph.with_settings(Settings()).with_fence(fence).is_alone()
+    assert not graph.under(RunContext(settings=Settings(), fence=fence)).is_alone()
     assert not fence.is_up
