@@ -11,7 +11,7 @@ import pytest
 from omnigraph_ops.errors import StalePlan
 from omnigraph_ops.graph.graph import Graph
 from omnigraph_ops.graph.lance_manifest import version_record
-from omnigraph_ops.graph.layout import RECOVERY_DIR, new_ulid, version_path
+from omnigraph_ops.graph.layout import RECOVERY_DIR, chain_folder, new_ulid, version_path
 from omnigraph_ops.graph.publish import publish, table_update
 from omnigraph_ops.graph.sidecars import sidecar_names
 from omnigraph_ops.models.health import CheckStatus, SidecarClass
@@ -52,7 +52,7 @@ def _begin(
         entry = entry_of(graph, table_key, branch)
         copies(f"{new_ulid()}-")(graph.lance.open(graph.table_uri(entry), branch=branch))
         head = graph.lance.open(graph.table_uri(entry), branch=branch).version
-        planned.append(version_record(graph.storage, entry.path, head, branch).transaction_id)
+        planned.append(version_record(graph.storage, chain_folder(entry.path, branch), head).transaction_id)
     announced = {
         "lineage": {"graph_commit_id": new_ulid()},
         "rollback_graph_commit_id": new_ulid(),
