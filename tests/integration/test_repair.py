@@ -8,16 +8,20 @@ from dataclasses import replace
 import lance
 import pytest
 
+from omnigraph_ops.coordination.lease import LeaseKeeper
 from omnigraph_ops.errors import LeaseHeld, RecoveryPending, StalePlan, UnknownTable
-from omnigraph_ops.graph import Graph
+from omnigraph_ops.graph import Graph, open_graph
 from omnigraph_ops.graph.sidecars import sidecar_path
+from omnigraph_ops.models.history import RunOutcome
 from omnigraph_ops.models.repair import Classification, EvidenceTier, RepairAction, RepairPreview, RepairRow
+from omnigraph_ops.outcomes import history
 from omnigraph_ops.stages.repair.run import apply_repair, preview_repair
 from tests.conftest import DemoGraph
 from tests.support.beside import Beside
 from tests.support.converged import assert_no_leftovers, assert_pins_are_heads
-from tests.support.leases import take_over
+from tests.support.leases import bury_holders, take_over
 from tests.support.rows import rows_of, tree_of
+from tests.support.shell import Cli, assert_refused
 from tests.support.writers import copies, delete_first, drift, entry_of
 
 SMALL = {"loads": 3, "rows": 20}
@@ -149,6 +153,25 @@ def test_a_repair_that_lost_the_lease_publishes_nothing(demo_graph: DemoGraph, s
     with pytest.raises(LeaseHeld, match="taken over"):
         apply_repair(graph.with_run(Beside(lambda: take_over(graph.storage))), preview)
     assert entry_of(graph, DRIFTED) == entry
+
+
+def test_a_repair_that_lost_the_lease_to_another_one_is_not_told_as_its_own(
+    demo_graph: DemoGraph, cli: Cli, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    graph = demo_graph(**SMALL, drift_tables=(DRIFTED,))
+    preview = preview_repair(graph)
+
+    def lost(_keeper: LeaseKeeper) -> None:
+        monkeypatch.undo()
+        bury_holders(graph.storage)
+        assert apply_repair(graph, preview).manifest_version is not None
+        raise LeaseHeld("the committer lease was taken over by another run")
+
+    monkeypatch.setattr(LeaseKeeper, "assert_held", lost)
+    assert_refused(cli("repair --confirm", graph.uri), "taken over")
+    (run,) = history.read_runs(open_graph(graph.uri))
+    assert (run.outcome, run.counts.succeeded) == (RunOutcome.FAILED, 0)
+    assert {table.outcome for table in run.tables} <= {RunOutcome.NOTHING_TO_DO}
 
 
 def test_an_altered_preview_is_refused(demo_graph: DemoGraph) -> None:

@@ -16,7 +16,7 @@ from omnigraph_ops.coordination import sealed
 from omnigraph_ops.coordination.freezes import refuse_frozen
 from omnigraph_ops.coordination.guards import look_again, refuse_lasting
 from omnigraph_ops.coordination.lease import committer_turn
-from omnigraph_ops.errors import OpsError, StalePlan, UnknownTable
+from omnigraph_ops.errors import OpsError, OutcomeUnknown, StalePlan, UnknownTable
 from omnigraph_ops.graph.graph import Graph, select_entries
 from omnigraph_ops.graph.lance_manifest import History, history
 from omnigraph_ops.graph.layout import now_us
@@ -116,8 +116,15 @@ def apply_repair(graph: Graph, preview: RepairPreview, *, force: bool = False) -
             return report
         unit = Unit(name="the publish of the repair", stage="repair", digest=preview.digest, report=_bare(report))
         graph.run.begins(unit)
-        keeper.assert_held()
-        report = replace(report, manifest_version=_publish(graph, decided))
+        try:
+            keeper.assert_held()
+            report = replace(report, manifest_version=_publish(graph, decided))
+        except OutcomeUnknown:
+            raise  # what is published of the tables tells
+        except OpsError:
+            # Whoever was faster may have published the same.
+            graph.run.ended(unit, None)
+            raise
         graph.run.ended(unit, _bare(report))
         return report
 
