@@ -96,7 +96,7 @@ class MeasuredJob:
     never: str
     """What to set where Spark pays at no size."""
     make: Callable[[Bench, Path, int], TimedWork] | None
-    """Generates the work in a folder, of an amount. None: rewrites, which an application of their own measures."""
+    """Generates the work in a folder, of an amount. None: rewrites, which the job `measure` times in one session."""
     amounts: tuple[int, int] = _FRAGMENTS
     """Of the small and the large work."""
 

@@ -124,7 +124,7 @@ class LeaseKeeper:
                 return
 
     def assert_lately(self) -> None:
-        """The same by the clock alone while a renewal landed lately, for whoever asks often. Reads when none did."""
+        """As `assert_held`, but after a recent renewal by the clock alone: for whoever asks often. May read."""
         if _clock() - self._renewed_at > self._lease.ttl_seconds * 2 / 3:
             self.assert_held()
 

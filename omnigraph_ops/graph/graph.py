@@ -154,7 +154,7 @@ class Graph:
         except LanceFailure as error:
             why = "if it stays like that, files of the graph are damaged or gone: restore it from a backup"
             raise type(error)(f"{error}; {why}") from error
-        # It takes long, and whoever works on a table asks again and again.
+        # Decoding takes long, and whoever works on a table asks for it again and again.
         about = branch, None if tables is None else frozenset(tables)
         known = self.context.decoded.get(about)
         if known is None or known[0]() is not rows or known[1].manifest_version != manifest.version:

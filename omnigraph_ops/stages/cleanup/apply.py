@@ -284,8 +284,10 @@ def _removable_now(graph: Graph, table: TableCleanupPlan) -> tuple[TableEntry, T
     for _ in looks(graph):
         view = look(graph, table.table_key)
         entry = _same_table(graph, view, table)
-        tables: Tables = InternalTables(graph=graph, view=view)
-        if entry.path not in INTERNAL_DATASETS:
+        tables: Tables
+        if entry.path in INTERNAL_DATASETS:
+            tables = InternalTables(graph=graph, view=view)
+        else:
             tables = LiveTables(graph=graph, view=view, clones=graph.clones((entry.path,)))
         refused = tables.refusal(entry)
         if refused is None:

@@ -109,7 +109,7 @@ def failures_told(context: Context, table_key: str | None = None) -> Iterator[No
 
 
 def failures_handed(context: Context, task_id: str) -> list[Failure]:
-    """What a task left so, mapped or not; `InvalidInput` names the field that is none. Reads."""
+    """The failures that `failures_told` left of a task, mapped or not; `InvalidInput` for others. Reads."""
     found = context["ti"].xcom_pull(task_ids=task_id, key=_FAILURE)
     rows: list[Any] = []
     for value in found if isinstance(found, Iterable) else ():
