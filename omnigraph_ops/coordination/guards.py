@@ -1,4 +1,4 @@
-"""What stops a stage before its first effect: something pending, a lock, a freeze, a graph that is not quiet.
+"""What stops a stage before its first effect: something pending, a lock, a freeze, a lost lease, a graph not quiet.
 
 The journal of our own operations: which sidecars are ours, and which of their runs are still alive. Kept under
 `__maintenance/operations/`; losing it never harms a graph, it only makes our own sidecars look foreign, which delays
@@ -15,14 +15,15 @@ from typing import TypeVar
 
 from omnigraph_ops.coordination.fence import stale_fence
 from omnigraph_ops.coordination.freezes import refuse_frozen
-from omnigraph_ops.coordination.lease import is_held, working_holder
+from omnigraph_ops.coordination.lease import LeaseKeeper, is_held, working_holder
 from omnigraph_ops.coordination.state import OPERATIONS_DIR, Records
-from omnigraph_ops.errors import RecoveryNeeded, RecoveryPending
+from omnigraph_ops.errors import OpsError, RecoveryNeeded, RecoveryPending
 from omnigraph_ops.graph.graph import Graph
 from omnigraph_ops.graph.schema import staging_files
 from omnigraph_ops.graph.sidecars import list_sidecars, sidecar_names
 from omnigraph_ops.graph.state import TableEntry
 from omnigraph_ops.models.outcomes import TableRow
+from omnigraph_ops.models.runs import Unit
 from omnigraph_ops.storage.store import Storage
 
 _LOG = logging.getLogger(__name__)
@@ -202,6 +203,23 @@ def _pending(graph: Graph, *, beside_siblings: bool) -> tuple[frozenset[str], fr
     left = over & there
     foreign = frozenset(name for name in names & there if operations[name] is None)
     return left | foreign if beside_siblings else names, left
+
+
+def begin_held(graph: Graph, unit: Unit, keeper: LeaseKeeper) -> None:
+    """Begin a unit; if its lease is lost by then, it did nothing. Writes to the run.
+
+    Without that end, the run would be credited with whatever the new holder does to the graph.
+
+    Raises:
+        LeaseHeld: another run took the lease over; the unit must not go on.
+        As `Run.begins`.
+    """
+    graph.run.begins(unit)
+    try:
+        keeper.assert_held()
+    except OpsError:
+        graph.run.ended(unit, None)
+        raise
 
 
 def quiet_state(graph: Graph, quiet_seconds: float) -> tuple[bool, str]:

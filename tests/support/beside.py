@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from omnigraph_ops.models.outcomes import StageReport
 from omnigraph_ops.models.runs import Unit
 from omnigraph_ops.progress import Run
 
@@ -14,9 +15,15 @@ class Beside(Run):
     def __init__(self, act: Callable[[], object], table_key: str | None = None) -> None:
         self._act: Callable[[], object] | None = act
         self._table_key = table_key
+        self.came: dict[str, StageReport | None] = {}
+        """What each unit that ended came to, by its name."""
 
     def begins(self, unit: Unit) -> None:
         """Act, if this is the unit. As `act`."""
         if self._act is not None and self._table_key in {None, unit.table_key}:
             act, self._act = self._act, None
             act()
+
+    def ended(self, unit: Unit, did: StageReport | None) -> None:
+        """Keep it. Pure."""
+        self.came[unit.name] = did

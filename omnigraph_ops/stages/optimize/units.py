@@ -20,7 +20,7 @@ from dataclasses import dataclass, field, replace
 
 from omnigraph_ops.coordination.fence import INTERNAL_COMPACTION
 from omnigraph_ops.coordination.freezes import refuse_frozen
-from omnigraph_ops.coordination.guards import refuse_pending
+from omnigraph_ops.coordination.guards import begin_held, refuse_pending
 from omnigraph_ops.coordination.landing import LandedUnit
 from omnigraph_ops.coordination.lease import LeaseKeeper, committer_turn
 from omnigraph_ops.errors import CorruptGraph, GraphFrozen, InvalidInput, OpsError, PublishConflict, StalePlan
@@ -246,8 +246,7 @@ def _compact(graph: Graph, key: str, path: str, keeper: LeaseKeeper) -> TableSta
             return TableStats(table_key=key)
         results = [execute_task(dataset, task.payload) for task in tasks]
         unit = Unit(name=key, stage="optimize", table_key=key, table_path=path, version=int(dataset.version))
-        graph.run.begins(unit)
-        keeper.assert_held()
+        begin_held(graph, unit, keeper)
         try:
             metrics = commit_results(dataset, results)
         except (CommitConflict, CommitContention):

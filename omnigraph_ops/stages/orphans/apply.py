@@ -13,7 +13,7 @@ from omnigraph_ops.coordination import sealed
 from omnigraph_ops.coordination.environment import refuse_wrong_clock
 from omnigraph_ops.coordination.freezes import sweep_ended
 from omnigraph_ops.coordination.graph_view import look
-from omnigraph_ops.coordination.guards import refuse_lasting
+from omnigraph_ops.coordination.guards import begin_held, refuse_lasting
 from omnigraph_ops.coordination.lease import LeaseKeeper, committer_turn
 from omnigraph_ops.graph.graph import Graph
 from omnigraph_ops.models.cleanup import PlannedFile
@@ -196,8 +196,7 @@ class _Run:
             return
         self.batches += 1
         unit = self._unit(f"batch {self.batches} ({len(good)} files)", good)
-        self.graph.run.begins(unit)
-        self.keeper.assert_held()
+        begin_held(self.graph, unit, self.keeper)
         faults = {fault.path: fault for fault in self._effect(good)}
         for fault in faults.values():
             stays = SparedFile(path=fault.path, reason=fault.reason)

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from functools import partial
 
 from omnigraph_ops.coordination.environment import refuse_wrong_clock
-from omnigraph_ops.coordination.guards import refuse_lasting
+from omnigraph_ops.coordination.guards import begin_held, refuse_lasting
 from omnigraph_ops.coordination.lease import LeaseKeeper, committer_turn
 from omnigraph_ops.coordination.state import QUARANTINE_DIR, Records, refuse
 from omnigraph_ops.errors import InvalidInput, OpsError, StalePlan
@@ -214,8 +214,7 @@ class _Batches:
                 break
             batch = paths[start : start + BULK]
             unit = self._unit(f"{verb} files {batch[0]} and on", batch)
-            self.graph.run.begins(unit)
-            self.keeper.assert_held()
+            begin_held(self.graph, unit, self.keeper)
             faults = effect(batch)
             bad = {fault.path for fault in faults}
             good = [self.kept[p] for p in batch if not bad & {p, place_of(self.record.quarantine_id, p)}]

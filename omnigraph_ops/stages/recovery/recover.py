@@ -220,8 +220,7 @@ def _finish(graph: Graph, path: str, seen: Sidecar, grace: float, keeper: LeaseK
         version=judgement.pins[0].pinned_version,
         sidecar=path.rpartition("/")[2],
     )
-    graph.run.begins(unit)
-    keeper.assert_held()
+    guards.begin_held(graph, unit, keeper)
     done = _act(graph, sidecar, judgement, keeper)
     if done is None:
         graph.run.ended(unit, None)

@@ -40,7 +40,7 @@ from typing import Self
 
 from omnigraph_ops.coordination.fence import fenced
 from omnigraph_ops.coordination.freezes import refuse_frozen
-from omnigraph_ops.coordination.guards import refuse_pending
+from omnigraph_ops.coordination.guards import begin_held, refuse_pending
 from omnigraph_ops.coordination.lease import LeaseKeeper, committer_turn
 from omnigraph_ops.errors import OpsError
 from omnigraph_ops.graph.graph import Graph
@@ -201,8 +201,7 @@ def _publish(graph: Graph, table_key: str) -> RecoveryOutcome | None:
             detail="a commit of this tool that no sidecar covers any more; it was published as it is",
         )
         unit = Unit(name=f"recovery of {table_key}", stage="recover", table_key=table_key, version=entry.version)
-        graph.run.begins(unit)
-        keeper.assert_held()
+        begin_held(graph, unit, keeper)
         publish(graph, (table_update(graph, entry, head),), actor=None)
         graph.run.ended(unit, RecoverReport.of_unit(graph.uri, outcome))
     return outcome
@@ -370,7 +369,7 @@ def _roll_back(graph: Graph, branch: str | None, table_key: str) -> RecoveryOutc
             return None
         entry, operation = table.entry, new_ulid()
         unit = Unit(name=f"rollback of {table_key}{where}", stage="recover", table_key=table_key, version=entry.version)
-        graph.run.begins(unit)
+        begin_held(graph, unit, keeper)
         updates = put_back(graph, [table], operation=operation, keeper=keeper)
         if updates is None:
             graph.run.ended(unit, None)

@@ -14,7 +14,7 @@ from functools import partial
 
 from omnigraph_ops.coordination import sealed
 from omnigraph_ops.coordination.freezes import refuse_frozen
-from omnigraph_ops.coordination.guards import look_again, refuse_lasting
+from omnigraph_ops.coordination.guards import begin_held, look_again, refuse_lasting
 from omnigraph_ops.coordination.lease import committer_turn
 from omnigraph_ops.errors import OpsError, OutcomeUnknown, StalePlan, UnknownTable
 from omnigraph_ops.graph.graph import Graph, select_entries
@@ -115,9 +115,8 @@ def apply_repair(graph: Graph, preview: RepairPreview, *, force: bool = False) -
         if not any(row.is_published for row in decided):
             return report
         unit = Unit(name="the publish of the repair", stage="repair", digest=preview.digest, report=_bare(report))
-        graph.run.begins(unit)
+        begin_held(graph, unit, keeper)
         try:
-            keeper.assert_held()
             report = replace(report, manifest_version=_publish(graph, decided))
         except OutcomeUnknown:
             raise  # what is published of the tables tells

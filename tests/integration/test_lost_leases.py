@@ -1,0 +1,111 @@
+"""A run whose lease another one takes over right before its effect has none, and is credited with nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+
+from omnigraph_ops.coordination.window import ArmedWindow
+from omnigraph_ops.errors import LeaseHeld
+from omnigraph_ops.graph import Graph, open_graph
+from omnigraph_ops.graph.sidecars import sidecar_names
+from omnigraph_ops.graph.stamp3 import Stamp3
+from omnigraph_ops.stages.optimize.run import optimize_table
+from omnigraph_ops.stages.optimize.units import optimize_internal
+from omnigraph_ops.stages.orphans.apply import apply_orphans
+from omnigraph_ops.stages.orphans.plan import plan_orphans
+from omnigraph_ops.stages.orphans.quarantine import purge, restore
+from omnigraph_ops.stages.recovery import unpublished
+from omnigraph_ops.stages.recovery.recover import recover
+from omnigraph_ops.stages.repair.run import apply_repair, preview_repair
+from tests.conftest import DemoGraph
+from tests.support.beside import Beside
+from tests.support.leases import take_over
+from tests.support.orphans import plant, run
+from tests.support.record_truth import Seen
+from tests.support.sidecars import arm, move
+from tests.support.writers import delete_first, drift
+
+PERSON = "node:Person"
+Effect = Callable[[Graph], object]
+
+
+def _repair(graph: Graph) -> Effect:
+    drift(graph, PERSON, delete_first())
+    preview = preview_repair(graph)
+    return lambda beside: apply_repair(beside, preview, force=True)
+
+
+def _orphans(graph: Graph) -> Effect:
+    plant(graph)
+    plan = plan_orphans(graph)
+    return lambda beside: apply_orphans(beside, plan)
+
+
+def _restore(graph: Graph) -> Effect:
+    return lambda beside: restore(beside, _quarantined(graph))
+
+
+def _purge(graph: Graph) -> Effect:
+    return lambda beside: purge(beside, _quarantined(graph))
+
+
+def _quarantined(graph: Graph) -> str:
+    plant(graph)
+    name = run(graph, quarantine=True)[1].quarantine_id
+    assert name is not None
+    return name
+
+
+def _internal(_graph: Graph) -> Effect:
+    return optimize_internal
+
+
+def _sidecar(graph: Graph) -> Effect:
+    arm(graph)
+    move(graph)
+    return recover
+
+
+def _unpublished(graph: Graph) -> Effect:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(ArmedWindow, "finish", _dies)
+        with pytest.raises(RuntimeError):
+            optimize_table(graph, PERSON)
+    for name in sidecar_names(graph.storage):
+        graph.storage.delete(f"__recovery/{name}")
+    return recover
+
+
+def _dies(*_arguments: object, **_options: object) -> None:
+    raise RuntimeError("the process is gone")
+
+
+def _late(graph: Graph) -> Effect:
+    drift(graph, PERSON, delete_first())
+    return recover
+
+
+@pytest.mark.parametrize("begun", [_repair, _orphans, _restore, _purge, _internal, _sidecar, _unpublished, _late])
+def test_a_unit_that_lost_its_lease_did_nothing(
+    demo_graph: DemoGraph, monkeypatch: pytest.MonkeyPatch, begun: Callable[[Graph], Effect]
+) -> None:
+    monkeypatch.setattr(Stamp3, "engines_lance", "lance 13.")  # the Lance of these tests is an engine's
+    monkeypatch.setattr(unpublished, "_SETTLE_SECONDS", 0.01)
+    graph = demo_graph(stamp=3, loads=3, rows=20, node_types=1)
+    effect = begun(open_graph(graph.uri))
+    alone = open_graph(graph.uri, graph.settings.model_copy(update={"exclusive": True}))
+    before = list[Seen]()
+
+    def taken() -> None:
+        take_over(alone.storage)
+        before.append(Seen.of(alone))
+
+    beside = Beside(taken)
+    try:
+        effect(alone.with_run(beside))
+    except LeaseHeld as error:
+        assert "taken over" in str(error)
+    assert list(beside.came.values()) == [None]
+    assert [Seen.of(alone)] == before
