@@ -127,6 +127,12 @@ def refuse_file(uri: str) -> None:
         return  # missing or not readable: Lance tells which
 
 
+_ELSEWHERE = (
+    "Lance 9 and later look for branches elsewhere when there is a '?' in the path; nothing was written, "
+    "the branch may be whole; rename the folder of the graph"
+)
+
+
 class LanceGateway:
     """Opens datasets with the storage options of one graph."""
 
@@ -138,12 +144,19 @@ class LanceGateway:
 
     def open(self, uri: str, *, branch: str | None = None, version: int | None = None) -> Dataset:
         """The dataset at its HEAD, or at one version, of main or of a branch. Reads."""
-        with lance_errors(f"open {_spelled(uri, branch, version)}"):
+        action = f"open {_spelled(uri, branch, version)}"
+        with lance_errors(action):
             refuse_file(uri)
             if branch is None:
                 return lance.dataset(uri, version=version, storage_options=self.storage_options)
             main = lance.dataset(uri, storage_options=self.storage_options)
-            return main.checkout_version((branch, version))
+        try:
+            with lance_errors(action):
+                return main.checkout_version((branch, version))
+        except DatasetMissing as error:
+            if "?" in uri:
+                raise DatasetMissing(f"cannot {action}: {_ELSEWHERE}") from error
+            raise
 
     def refuse_another(self, dataset: Dataset) -> None:
         """Raise `CommitConflict` unless the version that is open is still the stored one of that number. Reads.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import shutil
 from dataclasses import replace
 from pathlib import Path
@@ -10,13 +11,16 @@ from pathlib import Path
 import pytest
 
 from omnigraph_ops.coordination import guards
-from omnigraph_ops.errors import CorruptGraph, InvalidInput, TransientError
+from omnigraph_ops.errors import CorruptGraph, InvalidInput, OpsError, TransientError
 from omnigraph_ops.graph import Graph
 from omnigraph_ops.graph.layout import version_path
 from omnigraph_ops.graph.sidecars import write_sidecar
+from omnigraph_ops.models.cleanup import RetentionPolicy
 from omnigraph_ops.models.health import BranchFinding, CheckStatus
+from omnigraph_ops.stages.cleanup.plan import plan_cleanup
 from omnigraph_ops.stages.freeze.take import freeze_graph
 from omnigraph_ops.stages.optimize.run import optimize_all, plan_optimize
+from omnigraph_ops.stages.orphans.plan import plan_orphans
 from omnigraph_ops.stages.recovery.check import check
 from omnigraph_ops.stages.recovery.recover import recover
 from omnigraph_ops.stages.recovery.unhealed import branch_findings
@@ -61,8 +65,15 @@ def test_a_branch_that_only_this_tool_cannot_open_is_not_called_gone(demo_graph:
     # As 0.7.2 makes it: Lance 9 and later would make it outside of the graph.
     made = demo_graph(stamp=stamp, node_types=1, loads=1, rows=6, written_branches=1)
     shutil.copytree(made.uri, graph.uri, dirs_exist_ok=True)
-    with pytest.raises(InvalidInput, match=r"there is a '\?' in the path; .* the branch may be whole"):
+    told = r"there is a '\?' in the path; .* the branch may be whole"
+    with pytest.raises(InvalidInput, match=told):
         check(graph)
+    for refused in (freeze_graph, plan_orphans):
+        with pytest.raises(OpsError, match=told):
+            refused(graph)
+    assert all(
+        re.search(told, row.refused or "") for row in plan_cleanup(graph, RetentionPolicy(keep_versions=1)).tables
+    )
 
 
 def test_a_writer_at_work_on_a_branch_is_no_finding(demo_graph: DemoGraph, monkeypatch: pytest.MonkeyPatch) -> None:

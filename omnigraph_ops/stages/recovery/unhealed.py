@@ -62,8 +62,9 @@ def branch_findings(graph: Graph, *, covered: Collection[tuple[str | None, str]]
     def one(branch: str) -> list[BranchFinding]:
         try:
             entries = graph.state(branch).entries
-        except OpsError:
-            _refuse_question_mark(graph, branch)
+        except OpsError as error:
+            if "?" in graph.uri:  # it is this tool that finds no branch there: the engine of stamp 3 does
+                raise InvalidInput(str(error)) from error
             # Deleted meanwhile, or nobody can read it.
             return [_unreadable(branch, MANIFEST_DIR)] if branch in graph.branches() else []
         return [
@@ -77,15 +78,6 @@ def branch_findings(graph: Graph, *, covered: Collection[tuple[str | None, str]]
     names = [name for name in graph.branches() if not name.startswith(EXPIRY_BRANCH_PREFIX)]
     found = in_parallel(one, names, workers=graph.settings.concurrency)
     return tuple(finding for findings in found for finding in findings)
-
-
-def _refuse_question_mark(graph: Graph, branch: str) -> None:
-    """Raise where it is this tool that finds no branch: the engine of stamp 3 reads and writes them there."""
-    if "?" in graph.uri:
-        raise InvalidInput(
-            f"branch {branch!r} of {graph.uri} cannot be looked at: Lance 9 and later look for branches elsewhere when "
-            "there is a '?' in the path; nothing was written, the branch may be whole; rename the folder of the graph"
-        )
 
 
 def _unreadable(branch: str, table_key: str, *, recoverable: bool = False) -> BranchFinding:
