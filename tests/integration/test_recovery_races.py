@@ -14,10 +14,11 @@ from typing import Any
 
 import pytest
 
+from omnigraph_ops.coordination.guards import Operation, note_operation
 from omnigraph_ops.graph import open_graph
 from omnigraph_ops.graph.graph import Graph
 from omnigraph_ops.graph.layout import MAINTENANCE_DIR, RECOVERY_DIR
-from omnigraph_ops.graph.sidecars import list_sidecars, sidecar_names, sidecar_path
+from omnigraph_ops.graph.sidecars import SidecarFile, list_sidecars, sidecar_names, sidecar_path
 from omnigraph_ops.models.health import CheckStatus
 from omnigraph_ops.stages.recovery.check import check
 from omnigraph_ops.stages.recovery.recover import recover
@@ -103,6 +104,26 @@ def test_a_sidecar_that_vanishes_after_the_listing_is_skipped(graph: Graph, monk
     assert [f.path for f in list_sidecars(graph.storage, 9)] == [sidecar_path(stays)]
     assert [o.operation_id for o in recover(graph).outcomes] == [stays]
     assert len(audit_rows(graph)) == 1
+
+
+def test_a_sidecar_of_ours_that_another_host_settles_meanwhile_is_not_taken_for_a_writer_at_work(
+    graph: Graph, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    dead = Operation(
+        operation_id=arm(graph, age_seconds=100), table_key=TABLE, unit="data", owner="a:1", started_at_us=1
+    )
+    note_operation(graph.storage, dead)
+
+    def settled(storage: Storage, newest: int) -> tuple[SidecarFile, ...]:
+        files = list_sidecars(storage, newest)
+        monkeypatch.undo()
+        assert [o.action for o in recover(open_graph(graph.uri)).outcomes] == ["rolled_back"]
+        return files
+
+    monkeypatch.setattr(RECOVER, "list_sidecars", settled)
+    report = recover(graph, grace_seconds=900)
+    assert [(o.action, o.detail) for o in report.outcomes] == [("stale", "another process finished it")]
+    assert report.status is CheckStatus.CLEAN
 
 
 def test_a_sidecar_replaced_before_the_lease_is_judged_as_it_is_now(

@@ -138,13 +138,15 @@ def _recover_one(
     """What became of one sidecar; `LeaseHeld` where somebody else is at work. Writes."""
     left, sidecar = _why_left(graph, file, judgement, grace), file.sidecar
     if left is not None or sidecar is None:
+        if not graph.storage.exists(file.path):  # and its record is gone, too, so it was taken for an engine's
+            return _finished(judgement.finding)
         return left or _left(judgement.finding, "left_to_engine", judgement.finding.detail)
     with committer_turn(graph, f"recover {sidecar.operation_id}", wait_seconds=wait) as keeper:
         # The run of a row expiry holds the lease while its engine is at work; the next expiry removes the branch.
         if sidecar.is_of_row_expiry:
             graph.storage.delete(file.path)
             return _left(judgement.finding, "rolled_back", judgement.finding.detail)
-        return _finish(graph, file.path, sidecar, grace, keeper)
+        return _finish(graph, file.path, judgement.finding, grace, keeper)
 
 
 def _why_left(graph: Graph, file: SidecarFile, judgement: Judgement, grace: float) -> RecoveryOutcome | None:
@@ -197,16 +199,11 @@ def _too_young(graph: Graph, file: SidecarFile, judgement: Judgement, grace: flo
     return problem and f"{problem}; its writer may be at work; set the clock that is wrong, then run again"
 
 
-def _finish(graph: Graph, path: str, seen: Sidecar, grace: float, keeper: LeaseKeeper) -> RecoveryOutcome:
+def _finish(graph: Graph, path: str, seen: SidecarFinding, grace: float, keeper: LeaseKeeper) -> RecoveryOutcome:
     """Read and decide again under the lease, then act. Writes."""
     file = read_sidecar(graph.storage, path, graph.format.sidecar_version)
     if file is None:
-        return RecoveryOutcome(
-            operation_id=seen.operation_id,
-            table_key=seen.tables[0].table_key,
-            action="stale",
-            detail="another process finished it",
-        )
+        return _finished(seen)
     judgement = judged_sidecar(graph, file)
     finding, sidecar = judgement.finding, file.sidecar
     left = _why_left(graph, file, judgement, grace)  # somebody may have written while this waited for the lease
@@ -295,6 +292,11 @@ def _finish_optimize(graph: Graph, sidecar: Sidecar, judgement: Judgement) -> _D
         outcome = AuditOutcome(table_key=pin.table_key, from_version=pin.expected_version, to_version=entry.version)
         return "stale", (outcome,), published
     return "rolled_back", (), published
+
+
+def _finished(finding: SidecarFinding) -> RecoveryOutcome:
+    """What is said of a sidecar that is there no more. Pure."""
+    return _left(finding, "stale", "another process finished it")
 
 
 def _left(finding: SidecarFinding, action: str, detail: str) -> RecoveryOutcome:
