@@ -19,6 +19,7 @@ from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
 
+from omnigraph_ops.coordination.environment import clock_problem
 from omnigraph_ops.coordination.freezes import refuse_frozen
 from omnigraph_ops.coordination.lease import LeaseKeeper, committer_turn, working_holder
 from omnigraph_ops.coordination.state import EXPIRE_ROWS_LEASE_PATH
@@ -319,6 +320,10 @@ def drop_half_made(graph: Graph, grace: float) -> tuple[RecoveryOutcome, ...]:
     old = [half for half in halves if half.changed_at <= latest]
     if not old:
         return waiting
+    # Without a grace period no age is told.
+    if grace > 0 and (problem := clock_problem(graph.storage)) is not None:
+        why = f"{problem}; an engine may be at work on it; deferred; set the clock that is wrong, then run again"
+        return (*waiting, *(_outcome(half, "deferred", why) for half in old))
     with committer_turn(graph, "recover half-made branches", wait_seconds=0) as keeper:
         refuse_frozen(graph)
         graph.run.pause(_SETTLE_SECONDS)
