@@ -9,6 +9,7 @@ import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -321,6 +322,26 @@ def test_a_commit_whose_sidecar_was_withdrawn_and_whose_process_died_is_publishe
     assert report.status is CheckStatus.CLEAN
     assert rows_of(graph) == rows
     assert_pins_are_heads(graph)
+
+
+def test_indexes_that_landed_before_another_writer_came_are_counted(
+    demo_graph: DemoGraph, stamp: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The budget of a run counts by the same figures."""
+    alone = optimize_table(demo_graph(stamp=stamp, name="alone.omni", **PEOPLE), PERSON)
+    graph, real, looks = demo_graph(stamp=stamp, **PEOPLE), window.ArmedWindow._is_covered, list[str]()
+
+    def met_before_the_second_commit(of: window.ArmedWindow, *about: Any) -> bool:
+        looks.append(of.sidecar)
+        if len(looks) == 2:
+            raise RecoveryPending("a sidecar appeared")
+        return real(of, *about)
+
+    monkeypatch.setattr(window.ArmedWindow, "_is_covered", met_before_the_second_commit)
+    stats = optimize_table(graph, PERSON)
+    assert (stats.preempted, len(stats.windows)) == (1, 2)
+    assert (stats.indexes_folded, stats.indexes_built) == (alone.indexes_folded, alone.indexes_built) != ((), ())
+    assert stats.index_bytes_rewritten > 0
 
 
 class _StoppedLater(Run):
