@@ -32,6 +32,7 @@ _LOCK = branch_reference(MANIFEST_DIR, SCHEMA_APPLY_LOCK)
 _POLL_SECONDS = 0.2
 # A holder that is alive lifts its fence by itself; this long after its time it is taken for dead.
 _OVERDUE_SECONDS = 60.0
+_LIFTED_AGAIN_SECONDS = 2.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -95,7 +96,8 @@ def fenced(
     drop_stale_fence(graph)
     note = _raise(graph, at_most_seconds)
     fence = HeldFence(note.identifier)
-    lifting = threading.Timer(at_most_seconds, _lift, (graph, note, fence, on_lift))
+    over = threading.Event()
+    lifting = threading.Timer(at_most_seconds, _lift, (graph, note, fence, over, on_lift))
     lifting.daemon = True
     lifting.start()
     failure: BaseException | None = None
@@ -106,6 +108,7 @@ def fenced(
         failure = error
         raise
     finally:
+        over.set()
         lifting.cancel()
         fence.take_down()
         _lower(graph, note, failure)
@@ -125,8 +128,10 @@ def stale_fence(graph: Graph) -> FenceNote | None:
     note = own_fence(graph)
     if note is None or not note.is_abandoned:
         return None
-    by_the_clock = is_running(note)
-    return None if by_the_clock and clock_problem(graph.storage) is not None else note
+    if not is_running(note):
+        return note
+    # Only overdue: its run may be in the middle of what it does not lift its fence in.
+    return None if _compacts_internal_tables(graph) or clock_problem(graph.storage) is not None else note
 
 
 def own_fence(graph: Graph) -> FenceNote | None:
@@ -230,16 +235,28 @@ def _drain(graph: Graph, seconds: float) -> None:
         graph.run.pause(_POLL_SECONDS)
 
 
-def _lift(graph: Graph, note: FenceNote, fence: HeldFence, on_lift: Callable[[], None] | None) -> None:
-    """Let the writers go on; never in the middle of what needs to be alone, which looks again under its lease."""
+def _lift(
+    graph: Graph, note: FenceNote, fence: HeldFence, over: threading.Event, on_lift: Callable[[], None] | None
+) -> None:
+    """Let the writers go on; never in the middle of what needs to be alone, which looks again under its lease.
+
+    Args:
+        over: the block has ended, which lifts its fence itself; a block may last for hours after its fence.
+    """
     fence.take_down()
-    # The block's own end tries again, and after a kill whoever comes by.
-    with contextlib.suppress(OpsError):
-        while _compacts_internal_tables(graph):
-            time.sleep(_POLL_SECONDS)
-        _release(graph, note)
-        if on_lift is not None:
-            on_lift()
+    while not over.is_set():
+        try:
+            if not _compacts_internal_tables(graph):
+                _release(graph, note)
+                break
+        except OpsError:
+            over.wait(_LIFTED_AGAIN_SECONDS)
+        else:
+            over.wait(_POLL_SECONDS)
+    else:
+        return
+    if on_lift is not None:
+        on_lift()
 
 
 def _compacts_internal_tables(graph: Graph) -> bool:

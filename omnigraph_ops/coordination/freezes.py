@@ -149,9 +149,12 @@ def unfreeze(graph: Graph, freeze_id: str) -> UnfreezeReport:
 
 def unfreeze_all(graph: Graph, owner: str) -> UnfreezeReport:
     """End every freeze of that owner. Destroys tags and records."""
-    mine = [h.hold_id for h in active_freezes(graph.storage) if h.owner == owner]
-    removed = sum(unfreeze(graph, freeze_id).tags_removed for freeze_id in mine)
-    return UnfreezeReport(uri=graph.target, released=tuple(mine), tags_removed=removed)
+    ended = list[UnfreezeReport]()
+    for hold in (h for h in active_freezes(graph.storage) if h.owner == owner):
+        with contextlib.suppress(InvalidInput):  # another process ended it meanwhile
+            ended.append(unfreeze(graph, hold.hold_id))
+    released = tuple(freeze_id for report in ended for freeze_id in report.released)
+    return UnfreezeReport(uri=graph.target, released=released, tags_removed=sum(r.tags_removed for r in ended))
 
 
 def end_freeze(graph: Graph, hold: Hold) -> int:

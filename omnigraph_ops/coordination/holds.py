@@ -13,6 +13,7 @@ always sees the other, also when the cleanup was stopped right before its effect
 from __future__ import annotations
 
 import contextlib
+import logging
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -20,10 +21,12 @@ from enum import StrEnum
 
 from omnigraph_ops.coordination.environment import is_running, process_name, this_process
 from omnigraph_ops.coordination.state import HOLDS_DIR, REMOVALS_DIR, Records
-from omnigraph_ops.errors import CorruptGraph, InvalidInput, StalePlan
+from omnigraph_ops.errors import CorruptGraph, InvalidInput, StalePlan, StorageError
 from omnigraph_ops.graph.layout import is_ulid, made_at_us, new_ulid
 from omnigraph_ops.models.freeze import FrozenCut
 from omnigraph_ops.storage.store import Storage
+
+_LOG = logging.getLogger(__name__)
 
 
 class HoldKind(StrEnum):
@@ -161,7 +164,11 @@ def plan_hold(storage: Storage, version: HeldVersion, *, reason: str, ttl_second
     try:
         yield hold
     finally:
-        release_hold(storage, hold.hold_id)
+        try:
+            release_hold(storage, hold.hold_id)
+        except StorageError as error:
+            # What was done beneath it stands.
+            _LOG.warning("%s could not be released and ends with this process: %s", hold.label(), error)
 
 
 def active_holds(storage: Storage) -> tuple[Hold, ...]:

@@ -234,12 +234,7 @@ class Storage:
 
     def _link_hidden(self, hidden: str, path: str) -> bool:
         with self.translated("create", path):
-            try:
-                os.link(hidden, self.full(path))
-            except FileExistsError:
-                return False
-            _sync_folder(os.path.dirname(hidden))
-            return True
+            return _linked(hidden, self.full(path))
 
     def delete(self, path: str) -> None:
         """Remove the object; a missing one is success. Destroys."""
@@ -312,13 +307,9 @@ class Storage:
     @staticmethod
     def _link(temporary: str, target: str) -> bool:
         try:
-            os.link(temporary, target)
-        except FileExistsError:
-            return False
+            return _linked(temporary, target)
         finally:
             os.unlink(temporary)
-        _sync_folder(os.path.dirname(target))
-        return True
 
     def _content(self, path: str) -> bytes:
         if self.is_local:
@@ -382,6 +373,21 @@ def _write_synced(path: str, data: bytes) -> None:
         handle.write(data)
         handle.flush()
         os.fsync(handle.fileno())
+
+
+def _linked(path: str, target: str) -> bool:
+    """Give a file another name, which lasts; False where something else has that. Writes."""
+    made = True
+    try:
+        os.link(path, target)
+    except FileExistsError:
+        made = False
+        # On NFS a lost reply is asked for again, and that meets the link that was made (link(2)).
+        with contextlib.suppress(FileNotFoundError):
+            made = os.path.samefile(path, target)
+    if made:
+        _sync_folder(os.path.dirname(target))
+    return made
 
 
 def _sync_folder(folder: str) -> None:

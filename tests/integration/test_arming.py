@@ -9,6 +9,7 @@ import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -25,7 +26,8 @@ from omnigraph_ops.graph.state import TableEntry
 from omnigraph_ops.lance.commits import ConfigRemoval, RewriteChange
 from omnigraph_ops.lance.tables import execute_task, plan_tasks
 from omnigraph_ops.models.health import CheckStatus
-from omnigraph_ops.progress import Lines
+from omnigraph_ops.models.runs import Unit
+from omnigraph_ops.progress import Lines, Run, Stopped
 from omnigraph_ops.stages.optimize import run as run_module
 from omnigraph_ops.stages.optimize import table_run
 from omnigraph_ops.stages.optimize.run import optimize_all, optimize_table
@@ -49,7 +51,7 @@ pytestmark = pytest.mark.slow
 NOTHING = ConfigRemoval(keys=("none",))
 """A change that leaves everything as it is."""
 PEOPLE = {"node_types": 1, "loads": 3, "rows": 12}
-PERSON = "node:Person"
+PERSON, KNOWS = "node:Person", "edge:Knows"
 FOREIGN = "01ARYZ6S410000000000000000"
 
 
@@ -320,6 +322,53 @@ def test_a_commit_whose_sidecar_was_withdrawn_and_whose_process_died_is_publishe
     assert report.status is CheckStatus.CLEAN
     assert rows_of(graph) == rows
     assert_pins_are_heads(graph)
+
+
+def test_indexes_that_landed_before_another_writer_came_are_counted(
+    demo_graph: DemoGraph, stamp: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The budget of a run counts by the same figures."""
+    alone = optimize_table(demo_graph(stamp=stamp, name="alone.omni", **PEOPLE), PERSON)
+    graph, real, looks = demo_graph(stamp=stamp, **PEOPLE), window.ArmedWindow._is_covered, list[str]()
+
+    def met_before_the_second_commit(of: window.ArmedWindow, *about: Any) -> bool:
+        looks.append(of.sidecar)
+        if len(looks) == 2:
+            raise RecoveryPending("a sidecar appeared")
+        return real(of, *about)
+
+    monkeypatch.setattr(window.ArmedWindow, "_is_covered", met_before_the_second_commit)
+    stats = optimize_table(graph, PERSON)
+    assert (stats.preempted, len(stats.windows)) == (1, 2)
+    assert (stats.indexes_folded, stats.indexes_built) == (alone.indexes_folded, alone.indexes_built) != ((), ())
+    assert stats.index_bytes_rewritten > 0
+
+
+class _StoppedLater(Run):
+    """A run that is asked to stop after its first unit, or loses its turn."""
+
+    def __init__(self, why: BaseException) -> None:
+        self._why, self._begun = why, list[Unit]()
+
+    def begins(self, unit: Unit) -> None:
+        self._begun.append(unit)
+        if len(self._begun) > 1:
+            raise self._why
+
+
+@pytest.mark.parametrize("why", [Stopped(), LeaseHeld("another run is at work"), RecoveryPending("a writer armed")])
+def test_what_was_published_by_its_mark_is_reported_whatever_ends_the_run_after_it(
+    demo_graph: DemoGraph, monkeypatch: pytest.MonkeyPatch, why: BaseException
+) -> None:
+    graph = demo_graph(**PEOPLE)
+    with monkeypatch.context() as patch:
+        patch.setattr(window.ArmedWindow, "finish", lambda *_, **__: withdraw(graph))
+        for table_key in (PERSON, KNOWS):
+            with pytest.raises(OutcomeUnknown):
+                land(graph, entry_of(graph, table_key), [NOTHING], unit="config")
+    report = recover(graph.with_run(_StoppedLater(why)))
+    (published,) = (o.table_key for o in report.outcomes if o.action == "rolled_forward")
+    assert {f.table_key for f in check(graph).drift} == {PERSON, KNOWS} - {published}
 
 
 def test_drift_of_others_is_not_published_by_a_mark(demo_graph: DemoGraph, stamp: int) -> None:

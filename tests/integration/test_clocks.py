@@ -220,6 +220,15 @@ def test_a_foreign_sidecar_is_not_old_by_a_wrong_clock(demo_graph: DemoGraph, ho
     assert graph.storage.exists(sidecar_path(operation))
 
 
+def test_a_branch_that_an_engine_makes_is_not_old_by_a_wrong_clock(demo_graph: DemoGraph, host_clock: Shift) -> None:
+    graph = demo_graph(stamp=3, **SMALL)
+    graph.manifest().create_branch("side")
+    host_clock(DAYS)
+    (outcome,) = recover(graph, grace_seconds=900).outcomes
+    assert (outcome.action, "an engine may be at work on it" in outcome.detail) == ("deferred", True)
+    assert graph.branches() == ("side",)
+
+
 def test_a_fence_is_not_overdue_by_a_wrong_clock(demo_graph: DemoGraph, host_clock: Shift) -> None:
     graph = demo_graph(**SMALL)
     with fenced(graph, at_most_seconds=600):

@@ -38,7 +38,7 @@ from omnigraph_ops.graph.sidecars import write_sidecar
 from omnigraph_ops.lance.gateway import Dataset, LanceGateway
 from omnigraph_ops.models.health import CheckStatus
 from omnigraph_ops.models.optimize import SkipReason, TableStats
-from omnigraph_ops.stages.optimize import run
+from omnigraph_ops.stages.optimize import run, units
 from omnigraph_ops.stages.optimize.run import optimize_all
 from omnigraph_ops.stages.recovery.check import check
 from omnigraph_ops.stages.recovery.recover import recover
@@ -229,6 +229,24 @@ def test_a_fence_is_not_lifted_while_the_internal_tables_are_compacted(graph: Gr
             assert lifted.wait(300)
 
 
+def test_what_was_compacted_is_not_committed_once_the_fence_is_gone(
+    graph: Graph, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It takes long with many versions, and a publish that meets this commit records a wrong version of the graph."""
+    graph, execute = graph.with_settings(Settings()), units.execute_task
+
+    def unlocked_meanwhile(dataset: Dataset, task: str) -> str:
+        unlock(open_graph(graph.uri), force=True)
+        return execute(dataset, task)
+
+    monkeypatch.setattr(units, "execute_task", unlocked_meanwhile)
+    with fenced(graph) as behind_fence:
+        before = graph.manifest().version
+        stats = units.optimize_internal(behind_fence)
+    assert (stats[0].skipped, {t.committed for t in stats}) == (SkipReason.NOT_EXCLUSIVE, {False})
+    assert graph.manifest().version == before
+
+
 @pytest.mark.slow
 def test_behind_its_fence_a_run_is_alone(graph: Graph) -> None:
     graph = graph.with_settings(Settings())
@@ -290,6 +308,38 @@ def test_a_live_fence_of_ours_is_left_alone_until_it_is_overdue(graph: Graph) ->
         assert check(other).status is CheckStatus.PENDING
         assert drop_stale_fence(other)
     assert current_lock(graph) is None
+
+
+def test_an_overdue_fence_stays_while_its_run_compacts_internal_tables(graph: Graph) -> None:
+    """A run does not lift its fence in the middle of that, and writers must not be let in by another one either."""
+    other = open_graph(graph.uri)
+    with fenced(graph, at_most_seconds=600) as behind_fence:
+        note = read_note(graph)
+        assert note is not None
+        graph.storage.write(FENCE_PATH, serde.dumps(replace(note, until=time.time() - 3600)).encode())
+        with committer_turn(behind_fence, INTERNAL_COMPACTION):
+            assert not drop_stale_fence(other)
+            assert current_lock(other) is not None
+        assert drop_stale_fence(other)
+
+
+def test_a_bounded_fence_is_lifted_although_the_store_fails_for_a_moment(
+    graph: Graph, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The run may go on for hours, and the engine would refuse to write for as long."""
+    lifted, failed, delete = threading.Event(), list[str](), LanceGateway.delete_branch
+
+    def refused_once(gateway: LanceGateway, dataset: Dataset, name: str) -> bool:
+        if not failed:
+            failed.append(name)
+            raise StorageError("503 SlowDown")
+        return delete(gateway, dataset, name)
+
+    monkeypatch.setattr(LanceGateway, "delete_branch", refused_once)
+    monkeypatch.setattr(fence, "_LIFTED_AGAIN_SECONDS", 0.05)
+    with fenced(graph, at_most_seconds=0.05, on_lift=lifted.set):
+        assert lifted.wait(60)
+        assert (failed, current_lock(graph)) == ([SCHEMA_APPLY_LOCK], None)
 
 
 def test_a_lock_that_a_schema_apply_makes_first_is_not_taken_for_ours(

@@ -40,7 +40,7 @@ from omnigraph_ops.graph.layout import MANIFEST_DIR, SCHEMA_APPLY_LOCK
 from omnigraph_ops.graph.references import base_states
 from omnigraph_ops.graph.sidecars import write_sidecar
 from omnigraph_ops.models.cleanup import RetentionPolicy
-from omnigraph_ops.models.freeze import Freeze, HoldState, PinRole
+from omnigraph_ops.models.freeze import Freeze, HoldState, PinRole, UnfreezeReport
 from omnigraph_ops.models.optimize import OptimizeDecision, SkipReason
 from omnigraph_ops.stages.backup.take import BackupOptions, backup_graph
 from omnigraph_ops.stages.cleanup.apply import cleanup_all, cleanup_table
@@ -565,6 +565,23 @@ def test_only_ones_own_freezes_end_together(demo_graph: DemoGraph) -> None:
     mine = freeze_graph(graph, owner="me@host")
     assert unfreeze_all(graph, "me@host").released == (mine.freeze_id,)
     assert [h.hold_id for h in freezes(graph.storage)] == [theirs.freeze_id]
+
+
+def test_one_of_several_that_another_process_ends_meanwhile_keeps_none_of_the_others(
+    demo_graph: DemoGraph, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    graph = demo_graph(**SMALL)
+    first, second, third = (freeze_graph(graph, owner="me@host").freeze_id for _ in range(3))
+
+    def beside_another(of: Graph, freeze_id: str) -> UnfreezeReport:
+        report = unfreeze(of, freeze_id)
+        if freeze_id == first:
+            unfreeze(of, second)
+        return report
+
+    monkeypatch.setattr("omnigraph_ops.coordination.freezes.unfreeze", beside_another)
+    report = unfreeze_all(graph, "me@host")
+    assert (report.released, freezes(graph.storage), freeze_tags(graph.uri)) == ((first, third), (), set())
 
 
 def test_a_plan_of_optimize_is_still_shown(demo_graph: DemoGraph) -> None:

@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import pytest
 
+from omnigraph_ops.coordination.state import CLONES_DIR, HOLDS_DIR
+from omnigraph_ops.errors import StorageError
 from omnigraph_ops.graph import open_graph
+from omnigraph_ops.storage.store import Storage
 from tests.conftest import DemoGraph
 from tests.support.events import items
 from tests.support.leases import refuse_releases
@@ -38,6 +43,33 @@ def test_every_verb_that_acts_under_the_committer_lease_reports_what_it_did(
     assert removed["files_removed"]
     assert did(f"orphans --restore {removed['quarantine_id']}")
     assert rows_everywhere(open_graph(graph.uri)) == rows
+
+
+@pytest.mark.parametrize("folder", [HOLDS_DIR, CLONES_DIR])
+def test_what_a_run_cannot_tidy_away_takes_back_nothing_that_it_did(
+    demo_graph: DemoGraph,
+    cli: Cli,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+    folder: str,
+) -> None:
+    graph, delete, delete_tree = demo_graph(loads=3, rows=20), Storage.delete, Storage.delete_tree
+
+    def unless_there(remove: Callable[[Storage, str], None]) -> Callable[[Storage, str], None]:
+        def refusing(storage: Storage, path: str) -> None:
+            if path.startswith(folder):
+                raise StorageError(f"cannot delete {path}: ExpiredToken")
+            remove(storage, path)
+
+        return refusing
+
+    with monkeypatch.context() as expired:
+        expired.setattr(Storage, "delete", unless_there(delete))
+        expired.setattr(Storage, "delete_tree", unless_there(delete_tree))
+        done = cli("optimize --json", graph.uri)
+    assert done.code == 0, done
+    assert {t["error"] for t in done.json["tables"] if t["committed"]} == {None}
+    assert "ExpiredToken" in caplog.text
 
 
 def test_rows_that_expired_are_reported(

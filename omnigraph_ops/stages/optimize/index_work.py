@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import base64
 import contextlib
+import logging
 import pickle
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -56,6 +57,7 @@ from omnigraph_ops.stages.optimize.index_plan import INVERTED
 from omnigraph_ops.stages.optimize.units import Effort, Guard, noted
 from omnigraph_ops.storage.inventory import below_folder, move_files
 
+_LOG = logging.getLogger(__name__)
 Fragments = tuple[int, ...]
 
 
@@ -211,7 +213,11 @@ def _cloned(graph: Graph, pinned: Dataset, path: str) -> Iterator[Dataset]:
     try:
         yield graph.lance.clone(pinned, graph.storage.uri(path))
     finally:
-        graph.storage.delete_tree(path)
+        try:
+            graph.storage.delete_tree(path)
+        except StorageError as error:
+            # What was built on it is in the table by now, and may have taken hours.
+            _LOG.warning("the clone %s stays until another run sweeps it: %s", path, error)
 
 
 def _move_over(graph: Graph, clone: str, table: str, change: IndexChange) -> None:

@@ -19,7 +19,7 @@ from omnigraph_ops.errors import OpsError, PublishConflict
 from omnigraph_ops.graph.graph import Graph, select_entries
 from omnigraph_ops.graph.publish import drafts_of
 from omnigraph_ops.graph.state import TableEntry
-from omnigraph_ops.lance.commits import Change, ConfigRemoval, RewriteChange
+from omnigraph_ops.lance.commits import Change, ConfigRemoval, IndexChange, RewriteChange
 from omnigraph_ops.lance.gateway import CommitConflict, Dataset, LanceFailure, auto_cleanup_keys
 from omnigraph_ops.lance.index_entries import deleted_since, limited_kinds
 from omnigraph_ops.lance.rewrites import current, metrics_of, rebased
@@ -197,8 +197,7 @@ class TableRun:
             changes.append(rewrite)
         if changes:
             unit = "+".join(name for name, there in (("fold", changes != [rewrite]), ("rewrite", rewrite)) if there)
-            self._land(entry, changes, unit)
-            self.effort.add_indexes(done)
+            self._land(entry, changes, unit, done)
             self.effort.add(metrics_of(rewrite.results if rewrite is not None else ()))
         if error is not None:
             raise error
@@ -242,11 +241,11 @@ class TableRun:
         done = Effort()
         if self._plain:
             entry = self._plain_fold(entry, done)
+            self.effort.add_indexes(done)
         else:
             changes, error = self._index_changes(entry, done, hold)
             self.failures += [error] if error is not None else []
-            entry = self._land(entry, changes, "fold") if changes else entry
-        self.effort.add_indexes(done)
+            entry = self._land(entry, changes, "fold", done) if changes else entry
         if self.failures and self._purges:
             raise self.failures[0]
         return entry
@@ -270,10 +269,12 @@ class TableRun:
         """Whether entries have to go before a rewrite: without its deletion files they would be found. Pure."""
         return any(fold.purge for fold in self.plan.folds)
 
-    def _land(self, entry: TableEntry, changes: Sequence[Change], unit: str) -> TableEntry:
-        """Land changes that no journal names; the table as published afterwards. Writes."""
+    def _land(self, entry: TableEntry, changes: Sequence[Change], unit: str, done: Effort) -> TableEntry:
+        """Land changes that no journal names, with the indexes of an effort; the table as published then. Writes."""
         result = land(self.graph, entry, changes, unit=unit)
         after = self.effort.landed(result)
+        if any(isinstance(change, IndexChange) for change in changes[: result.landed]):
+            self.effort.add_indexes(done)
         if result.landed < len(changes):
             raise CommitConflict(f"another writer committed to {entry.table_key} between two commits; no row is lost")
         return after

@@ -67,7 +67,8 @@ def recover(graph: Graph, *, grace_seconds: float | None = None) -> RecoverRepor
         for finish in (partial(drop_half_made, grace=grace), publish_leftovers, roll_back, _straighten_lineage):
             graph.run.check()
             try:
-                outcomes += finish(graph)
+                for outcome in finish(graph):
+                    outcomes.append(outcome)  # the same where another run takes over
             except (LeaseHeld, OperatorNeeded):
                 continue
             except _OF_ONE as error:
@@ -76,29 +77,25 @@ def recover(graph: Graph, *, grace_seconds: float | None = None) -> RecoverRepor
     return RecoverReport(uri=graph.uri, outcomes=tuple(outcomes), status=check(graph).status)
 
 
-def _straighten_lineage(graph: Graph) -> tuple[RecoveryOutcome, ...]:
+def _straighten_lineage(graph: Graph) -> Iterator[RecoveryOutcome]:
     """Make one line of what writers without a compare forked, on main and on every branch. Writes.
 
     Beside pending sidecars and live writers, too: the head stays the head, so what they append fits as before.
     """
     if not _forks(graph):
-        return ()
+        return
+    detail = "commits named a parent that another one had named; each now follows the one before it"
     with committer_turn(graph, "recover the lineage", wait_seconds=0) as keeper:
         refuse_frozen(graph)
-        forks = _forks(graph)
-        for branch, parents in forks.items():
+        for branch, parents in _forks(graph).items():
             keeper.assert_held()
             graph.format.relink_lineage(graph.context, branch, parents)
-    detail = "commits named a parent that another one had named; each now follows the one before it"
-    return tuple(
-        RecoveryOutcome(
-            operation_id=min(parents),
-            table_key="",
-            action="relinked",
-            detail=f"{branch or 'main'}: {len(parents)} {detail}",
-        )
-        for branch, parents in forks.items()
-    )
+            yield RecoveryOutcome(
+                operation_id=min(parents),
+                table_key="",
+                action="relinked",
+                detail=f"{branch or 'main'}: {len(parents)} {detail}",
+            )
 
 
 def _forks(graph: Graph) -> dict[str | None, dict[str, str]]:

@@ -19,6 +19,7 @@ from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
 
+from omnigraph_ops.coordination.environment import clock_problem
 from omnigraph_ops.coordination.freezes import refuse_frozen
 from omnigraph_ops.coordination.lease import LeaseKeeper, committer_turn, working_holder
 from omnigraph_ops.coordination.state import EXPIRE_ROWS_LEASE_PATH
@@ -307,7 +308,7 @@ def commit_graph_findings(graph: Graph, halves: Sequence[HalfMade]) -> tuple[Bra
     return tuple(found)
 
 
-def drop_half_made(graph: Graph, grace: float) -> tuple[RecoveryOutcome, ...]:
+def drop_half_made(graph: Graph, grace: float) -> Iterator[RecoveryOutcome]:
     """Delete what is left of branches that were made or deleted by half. Destroys files that nothing refers to.
 
     Args:
@@ -315,18 +316,22 @@ def drop_half_made(graph: Graph, grace: float) -> tuple[RecoveryOutcome, ...]:
     """
     latest = time.time() - grace
     halves = _droppable(graph)
-    waiting = tuple(_outcome(half, "deferred", _YOUNG) for half in halves if half.changed_at > latest)
     old = [half for half in halves if half.changed_at <= latest]
-    if not old:
-        return waiting
-    with committer_turn(graph, "recover half-made branches", wait_seconds=0) as keeper:
-        refuse_frozen(graph)
-        graph.run.pause(_SETTLE_SECONDS)
-        dropped = tuple(_drop(graph, keeper, [half for half in _droppable(graph) if half in old], latest))
-        # The files in the commit graph of a branch that went are without a reference now, too.
-        gone = {half.branch for half in old if half.has_reference}
-        rest = [half for half in _droppable(graph) if half.branch in gone and half.changed_at <= latest]
-        return (*dropped, *_drop(graph, keeper, rest, latest), *waiting)
+    # Without a grace period no age is told.
+    problem = clock_problem(graph.storage) if old and grace > 0 else None
+    if problem is not None:
+        why = f"{problem}; an engine may be at work on it; deferred; set the clock that is wrong, then run again"
+        yield from (_outcome(half, "deferred", why) for half in old)
+    elif old:
+        with committer_turn(graph, "recover half-made branches", wait_seconds=0) as keeper:
+            refuse_frozen(graph)
+            graph.run.pause(_SETTLE_SECONDS)
+            yield from _drop(graph, keeper, [half for half in _droppable(graph) if half in old], latest)
+            # The files in the commit graph of a branch that went are without a reference now, too.
+            gone = {half.branch for half in old if half.has_reference}
+            rest = [half for half in _droppable(graph) if half.branch in gone and half.changed_at <= latest]
+            yield from _drop(graph, keeper, rest, latest)
+    yield from (_outcome(half, "deferred", _YOUNG) for half in halves if half.changed_at > latest)
 
 
 _YOUNG = "it was made within the grace period, and an engine may be at work on it; deferred"

@@ -172,15 +172,15 @@ def _all_ours(commits: Sequence[VersionRecord]) -> bool:
     return all(c.mark and c.operation in CONTENT_PRESERVING for c in commits)
 
 
-def publish_leftovers(graph: Graph) -> tuple[RecoveryOutcome, ...]:
-    """Publish every table that only our own commits moved. Publishes.
+def publish_leftovers(graph: Graph) -> Iterator[RecoveryOutcome]:
+    """Publish every table that only our own commits moved, one by one. Publishes.
 
     Raises:
         RecoveryPending, GraphFrozen: something else has to be settled first; nothing was published.
         LeaseHeld: another maintenance run is at work.
     """
     found = [entry for entry in graph.maintained(graph.state()) if left_by_us(graph, entry) is not None]
-    return tuple(outcome for entry in found if (outcome := _publish(graph, entry.table_key)) is not None)
+    yield from (outcome for entry in found if (outcome := _publish(graph, entry.table_key)) is not None)
 
 
 def _publish(graph: Graph, table_key: str) -> RecoveryOutcome | None:
@@ -293,20 +293,20 @@ _LATE = (_of_dead_merges, _of_dead_optimizes, _of_dead_loads)
 """What goes on after another process rolled it back, without a sidecar."""
 
 
-def roll_back(graph: Graph) -> tuple[RecoveryOutcome, ...]:
-    """Restore the published rows of every such table behind the fence, and publish that version. Publishes.
+def roll_back(graph: Graph) -> Iterator[RecoveryOutcome]:
+    """Restore the published rows of every such table behind the fence, and publish that version, one by one. Publishes.
 
     Nothing happens as long as a table moves: its writer is at work. A table that fails stays as it is.
 
     Raises:
         RecoveryPending: something else has to be settled first; nothing was written, and no writer was kept away.
     """
-    seen, outcomes = _recoverable(graph, _concerned(graph)), list[RecoveryOutcome]()
+    seen = _recoverable(graph, _concerned(graph))
     if not seen:
-        return ()
+        return
     refuse_pending(graph)
     if _settled(graph, seen) != seen:
-        return ()
+        return
     fence = contextlib.nullcontext(graph) if graph.is_alone() else fenced(graph, at_most_seconds=_FENCE_SECONDS)
     with fence as alone:
         for branch, table_key in _settled(alone, seen):
@@ -315,8 +315,8 @@ def roll_back(graph: Graph) -> tuple[RecoveryOutcome, ...]:
             except OpsError as error:
                 _LOG.warning("%s: not rolled back: %s", table_key, error)
                 continue
-            outcomes += [outcome] if outcome is not None else []
-    return tuple(outcomes)
+            if outcome is not None:
+                yield outcome
 
 
 _Where = tuple[str | None, str]
