@@ -94,6 +94,8 @@ class CutFileKind(StrEnum):
     """A Lance branch, or somebody's tag on a version of the cut."""
     MANIFEST = "manifest"
     DATA = "data"
+    EXTERNAL = "external"
+    """A blob that is a file of a registered base, under a name that its owner gave it and may give again."""
     DELETION = "deletion"
     INDEX = "index"
     TRANSACTION = "transaction"
