@@ -36,7 +36,7 @@ class GraphView:
         A graph branch made from another reads the Lance branches of that one, also once that one left them.
         """
         states = (self.main, *self.branches, *self.bases)
-        return any(e.path == entry.path and e.branch == branch for state in states for e in state.entries)
+        return any(e.branch == branch for state in states for e in state.at(entry.path))
 
     def held(self, table_path: str, branch: str | None) -> list[tuple[int, str]]:
         """Versions of one chain that a hold keeps, each with the hold. Pure."""

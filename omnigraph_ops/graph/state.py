@@ -7,6 +7,7 @@ import json
 from collections import ChainMap
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
+from functools import cached_property
 from itertools import chain, combinations
 from math import inf
 from typing import Any
@@ -158,7 +159,7 @@ class TableEntry:
     """The Lance manifest file as whoever published this version spelled it."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class BranchState:
     """All live tables of one graph branch at one version of its graph manifest."""
 
@@ -178,6 +179,18 @@ class BranchState:
     def get(self, table_key: str) -> TableEntry | None:
         """The entry of that key, None when the table is not live here. Pure."""
         return next((e for e in self.entries if e.table_key == table_key), None)
+
+    def at(self, path: str) -> Sequence[TableEntry]:
+        """The entry of the dataset there, empty when it is not live here. Pure."""
+        return self._by_path.get(path, ())
+
+    @cached_property
+    def _by_path(self) -> Mapping[str, Sequence[TableEntry]]:
+        # Whoever judges one table after the other asks every branch for each of them.
+        found: dict[str, list[TableEntry]] = {}
+        for entry in self.entries:
+            found.setdefault(entry.path, []).append(entry)
+        return found
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -68,7 +68,14 @@ class FrozenCut:
     @property
     def datasets(self) -> tuple[str, ...]:
         """Paths of the datasets of the cut, sorted. Pure."""
-        return tuple(sorted({pin.path for pin in self.pins}))
+        return tuple(self.by_dataset())
+
+    def by_dataset(self) -> dict[str, list[FrozenPin]]:
+        """The pins of each dataset of the cut, by its path, sorted. Pure."""
+        found: dict[str, list[FrozenPin]] = {}
+        for pin in self.pins:
+            found.setdefault(pin.path, []).append(pin)
+        return dict(sorted(found.items()))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -94,6 +101,8 @@ class CutFileKind(StrEnum):
     """A Lance branch, or somebody's tag on a version of the cut."""
     MANIFEST = "manifest"
     DATA = "data"
+    EXTERNAL = "external"
+    """A blob that is a file of a registered base, under a name that its owner gave it and may give again."""
     DELETION = "deletion"
     INDEX = "index"
     TRANSACTION = "transaction"

@@ -114,9 +114,16 @@ class Storage:
         return translated(action, self.uri(path))
 
     def exists(self, path: str) -> bool:
-        """Whether a file or folder is there. Reads."""
+        """Whether a file or folder is there, or a link of that name. Reads."""
         with self.translated("look at", path):
-            return bool(self.filesystem.exists(self.full(path)))
+            if not self.is_local:
+                return bool(self.filesystem.exists(self.full(path)))
+            # Not fsspec's own, which takes whatever fails, and what interrupts it, too, for a file that is not there.
+            try:
+                os.lstat(self.full(path))
+            except (FileNotFoundError, NotADirectoryError):
+                return False
+            return True
 
     def read(self, path: str) -> bytes:
         """The whole object; `FileNotFoundError` when absent. Reads."""

@@ -14,6 +14,7 @@ from typing import Any
 from urllib.parse import quote
 
 import lance
+import pyarrow as pa
 import pytest
 
 from omnigraph_ops.config.settings import Settings
@@ -136,6 +137,29 @@ def test_an_incremental_backup_reads_only_what_is_new(demo_graph: DemoGraph, tmp
     assert verify_backup(second.backup).problems == ()
     shutil.rmtree(first.backup)
     assert rows_everywhere(restored(second.backup, tmp_path / "restored")) == rows, "whole without the earlier one"
+
+
+def test_a_blob_that_its_owner_replaced_under_its_name_is_copied_anew(tmp_path: Path) -> None:
+    """Files of a registered base have the names that their owner gave them: name and size tell nothing."""
+    home = tmp_path / "db"
+    (home / "ext").mkdir(parents=True)
+    picture = home / "ext" / "a.bin"
+    base = lance.DatasetBasePath(str(home / "ext"), name="x", is_dataset_root=False)
+
+    def load(mode: str, content: bytes, **bases: Any) -> None:
+        picture.write_bytes(content)
+        blobs = lance.blob_array([lance.Blob.from_uri(picture.as_uri())])
+        schema = pa.schema([pa.field("id", pa.int64()), lance.blob_field("payload")])
+        table = pa.table([pa.array([0]), blobs], schema=schema)
+        lance.write_dataset(table, str(home / "items.lance"), mode=mode, data_storage_version="2.2", **bases)
+
+    load("create", b"old", initial_bases=[base])
+    first = backup_graph(plain.opened(home), str(tmp_path / "backups"))
+    load("append", b"new")
+    second = backup_graph(plain.opened(home), str(tmp_path / "backups"), BackupOptions(incremental_from=first.backup))
+    assert (Path(first.backup) / "files/ext/a.bin").read_bytes() == b"old"
+    assert (Path(second.backup) / "files/ext/a.bin").read_bytes() == b"new"
+    assert verify_backup(second.backup, graph=plain.opened(home)).problems == ()
 
 
 def test_a_backup_that_could_not_begin_leaves_nothing(demo_graph: DemoGraph, tmp_path: Path) -> None:

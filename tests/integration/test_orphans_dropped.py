@@ -235,6 +235,24 @@ def test_a_type_that_comes_back_during_the_run_is_spared(
     assert {f.path for f in report.spared} == below(graph, path)
 
 
+@pytest.mark.parametrize("tagged", [False, True])
+def test_retained_graph_versions_are_read_once_for_all_dropped_datasets(
+    demo_graph: DemoGraph, monkeypatch: pytest.MonkeyPatch, tagged: bool
+) -> None:
+    """There may be thousands of both; a tag that somebody makes meanwhile counts for what is left."""
+    graph, real, asked = demo_graph(**SMALL), apply.dropped_to_keep, list[object]()
+    version = graph.manifest().version
+    paths = drop(graph, KNOWS), drop(graph, PERSON)
+    age(graph.uri)
+    plan = plan_orphans(graph)
+    monkeypatch.setattr(apply, "dropped_to_keep", lambda *of: asked.append(of) or real(*of))
+    running = graph.with_run(Beside(lambda: graph.manifest().tags.create("kept", version))) if tagged else graph
+    report = apply_orphans(running, plan)
+    assert len([path for path in paths if below(graph, path)]) == tagged
+    assert len(asked) == 1 + tagged
+    assert {"tag 'kept'" in f.reason for f in report.spared} == ({True} if tagged else set())
+
+
 @pytest.mark.parametrize("what", ["a writer arms", "a freeze"])
 def test_a_dropped_dataset_stays_where_somebody_comes_during_the_run(demo_graph: DemoGraph, what: str) -> None:
     """A recovery may publish it again, and a freeze lists its files: each group is looked at right before it goes."""

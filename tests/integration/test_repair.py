@@ -20,6 +20,7 @@ from tests.conftest import DemoGraph
 from tests.support.beside import Beside
 from tests.support.converged import assert_no_leftovers, assert_pins_are_heads
 from tests.support.leases import bury_holders, take_over
+from tests.support.orphans import drop
 from tests.support.rows import rows_of, tree_of
 from tests.support.shell import Cli, assert_refused
 from tests.support.writers import copies, delete_first, drift, entry_of
@@ -153,6 +154,14 @@ def test_a_repair_that_lost_the_lease_publishes_nothing(demo_graph: DemoGraph, s
     with pytest.raises(LeaseHeld, match="taken over"):
         apply_repair(graph.with_run(Beside(lambda: take_over(graph.storage))), preview)
     assert entry_of(graph, DRIFTED) == entry
+
+
+def test_a_table_that_is_dropped_right_before_the_publish_is_not_told_as_healed(demo_graph: DemoGraph) -> None:
+    graph = demo_graph(**SMALL, drift_tables=(DRIFTED, "node:Doc"))
+    preview, entry = preview_repair(graph), entry_of(graph, "node:Doc")
+    with pytest.raises(StalePlan, match=rf"{DRIFTED} is not live any more; nothing was published"):
+        apply_repair(graph.with_run(Beside(lambda: drop(graph, DRIFTED))), preview)
+    assert entry_of(graph, "node:Doc") == entry
 
 
 def test_a_repair_that_lost_the_lease_to_another_one_is_not_told_as_its_own(

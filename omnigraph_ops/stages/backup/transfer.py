@@ -2,8 +2,9 @@
 
 Which files of a cut are copied, taken from an earlier backup, or there already. Data, deletion, index and transaction
 files carry a random name and are never written twice: the same path and size is the same file. A manifest's name is a
-number, which a branch that was deleted and made again uses anew; manifests, references and the root's files are small
-and are always read from this very cut. A file that the last verify of a backup named is read from the cut as well.
+number, which a branch that was deleted and made again uses anew, and a blob in a registered base has the name that its
+owner gave it. These, references and the root's files are always read from this very cut, and so is a file that the last
+verify of a backup named.
 """
 
 from __future__ import annotations

@@ -67,7 +67,7 @@ def is_orphaned(graph: Graph, fork: OrphanedFork, view: GraphView) -> bool:
         return False
     if fork.table_key.startswith("_"):
         return fork.branch not in view.live_names
-    entry = next((e for e in view.main.entries if e.path == fork.table_path), None)
+    entry = next(iter(view.main.at(fork.table_path)), None)
     if entry is None or view.places(entry, fork.branch):
         return False
     return fork.branch not in view.live_names or graph.settings.exclusive or _is_old(graph, fork)

@@ -87,7 +87,7 @@ def protect(lance: LanceGateway, entry: TableEntry, head: Dataset, view: GraphVi
 
 def _read_by(states: Iterable[BranchState], entry: TableEntry) -> Iterator[tuple[BranchState, int]]:
     """Which versions of a table's main chain these states read. Pure."""
-    return ((s, e.version) for s in states for e in s.entries if e.path == entry.path and e.branch is None)
+    return ((s, e.version) for s in states for e in s.at(entry.path) if e.branch is None)
 
 
 def spelling_problem(head: Dataset, forks: Iterable[str], table_uri: str) -> str | None:
@@ -231,8 +231,8 @@ class LiveTables:
 
     def _lost_pin(self, entry: TableEntry) -> str | None:
         """Which published version of the main chain lacks rows: an older one may be the last to have them. Reads."""
-        published = ((state, other) for state in (*self.view.branches, self.view.main) for other in state.entries)
-        pinned = {e.version: (s, e) for s, e in published if e.path == entry.path and e.branch is None}
+        published = ((s, e) for s in (*self.view.branches, self.view.main) for e in s.at(entry.path))
+        pinned = {e.version: (s, e) for s, e in published if e.branch is None}
         needed: dict[str, tuple[int, str]] = {}
         for state, other in pinned.values():
             # What a named branch lacks is no fault of main, which stays maintained.
@@ -293,12 +293,11 @@ def _is_whole(graph: Graph, path: str, size: int) -> bool:
 
 def _unreadable(graph: Graph, entry: TableEntry, view: GraphView) -> Iterator[tuple[str | None, int, OpsError]]:
     for state in (view.main, *view.branches):
-        for other in state.entries:
-            if other.path == entry.path:
-                try:
-                    graph.open_pinned(other)
-                except OpsError as error:
-                    yield state.branch, other.version, error
+        for other in state.at(entry.path):
+            try:
+                graph.open_pinned(other)
+            except OpsError as error:
+                yield state.branch, other.version, error
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

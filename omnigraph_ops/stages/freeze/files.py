@@ -159,7 +159,7 @@ class _Dataset:
         raw = {path: self.graph.storage.read(path) for path in sorted(set(manifests.values()))}
         kinds, needs = self._tracked_kinds(manifests, raw)
         needed = {path: _needs(pin) for pin, paths in needs.items() for path in paths}
-        kinds |= dict.fromkeys(needed.keys() - kinds.keys(), CutFileKind.DATA)
+        kinds |= dict.fromkeys(needed.keys() - kinds.keys(), CutFileKind.EXTERNAL)
         kinds |= dict.fromkeys(self._indexes(manifests, raw, progress), CutFileKind.INDEX)
         kinds |= dict.fromkeys(self._blobs(kinds), CutFileKind.DATA)
         own = dict.fromkeys(raw, CutFileKind.MANIFEST) | dict.fromkeys(self._references(), CutFileKind.REFERENCE)

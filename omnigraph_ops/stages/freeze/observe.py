@@ -324,8 +324,8 @@ def verify_cut(graph: Graph, freeze: Freeze) -> tuple[CutProblem, ...]:
     Looks at branches, tags and manifests; that every file is there, `cut_files` says.
     """
     found = in_parallel(
-        lambda path: _of_dataset(graph, [p for p in freeze.cut.pins if p.path == path]),
-        freeze.cut.datasets,
+        partial(_of_dataset, graph),
+        list(freeze.cut.by_dataset().values()),
         workers=graph.settings.concurrency,
     )
     return (*(problem for problems in found for problem in problems), *_of_contract(graph, freeze))

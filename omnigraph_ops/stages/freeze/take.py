@@ -46,6 +46,7 @@ from omnigraph_ops.models.freeze import (
     CutProblem,
     Freeze,
     FrozenCut,
+    FrozenPin,
     HoldList,
     HoldState,
     ListedHold,
@@ -205,17 +206,17 @@ def _refuse_ended(graph: Graph, hold: Hold) -> None:
 
 
 def _tag_all(graph: Graph, cut: FrozenCut) -> None:
-    def one(path: str) -> None:
-        dataset = graph.open_at(path)
-        for pin in (p for p in cut.pins if p.path == path):
+    def one(pins: Sequence[FrozenPin]) -> None:
+        dataset = graph.open_at(pins[0].path)
+        for pin in pins:
             try:
                 create_tag(dataset, pin.tag, branch=pin.branch, version=pin.version)
             except DatasetMissing:
-                problem = CutProblem(path=path, branch=pin.branch, version=pin.version, reason=_GONE)
+                problem = CutProblem(path=pin.path, branch=pin.branch, version=pin.version, reason=_GONE)
                 raise _gone(graph, problem) from None
 
     with without_twins([graph.storage.uri(path) for path in cut.datasets]):
-        in_parallel(one, cut.datasets, workers=graph.settings.concurrency)
+        in_parallel(one, list(cut.by_dataset().values()), workers=graph.settings.concurrency)
 
 
 def _gone(graph: Graph, problem: CutProblem) -> OpsError:

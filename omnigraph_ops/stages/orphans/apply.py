@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import itertools
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 
@@ -77,6 +77,16 @@ def apply_orphans(graph: Graph, plan: OrphansPlan, *, progress: Progress = SILEN
         return run.report()
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Kept:
+    """Which dropped datasets must stay, and what that was told by."""
+
+    look: Survey
+    tags: tuple[tuple[str, str | None, int], ...]
+    """Of the graph manifest."""
+    reasons: Mapping[str, str]
+
+
 @dataclass(slots=True, kw_only=True)
 class _Run:
     """One application of a plan under the lease."""
@@ -94,6 +104,9 @@ class _Run:
     folders_removed: int = 0
     gone: int = 0
     batches: int = 0
+    dropped: tuple[str, ...] = ()
+    """The dropped datasets of the plan."""
+    kept: _Kept | None = None
     spared: list[SparedFile] = field(default_factory=list)
     failed: list[SparedFile] = field(default_factory=list)
 
@@ -102,6 +115,8 @@ class _Run:
         groups: dict[str, list[OrphanFile]] = {}
         for batch in self._batches(self._single(groups)):
             self._remove(batch)
+        kind = OrphanKind.DROPPED_TABLE
+        self.dropped = tuple(path for path, files in groups.items() if any(f.kind is kind for f in files))
         for path, files in groups.items():
             self._look_again(path)
             reason = self._group_reason(path, files)
@@ -166,9 +181,18 @@ class _Run:
                 lacks = self.plan.listing is not None and stored.path not in planned
                 why = "is not in the inventory of the plan" if lacks else "appeared or changed since the plan"
                 return f"{stored.path} {why}"
-        if any(f.kind is OrphanKind.DROPPED_TABLE for f in files):
-            return dropped_to_keep(self.graph, self.look, (path,)).get(path)
-        return None
+        return self._why_kept(path) if path in self.dropped else None
+
+    def _why_kept(self, path: str) -> str | None:
+        """Why a dropped dataset must stay as one, None when it may go. Reads every retained version once.
+
+        Whatever else retains one, as a publish, a branch or a hold, makes another look.
+        """
+        tags = self.graph.lance.tags(self.graph.manifest())
+        if self.kept is None or self.kept.look is not self.look or self.kept.tags != tags:
+            reasons = dropped_to_keep(self.graph, self.look, self.dropped)
+            self.kept = _Kept(look=self.look, tags=tags, reasons=reasons)
+        return self.kept.reasons.get(path)
 
     def _look_again(self, path: str) -> None:
         """Right before a group goes: a dropped dataset or a branch may have come back under its old path. Reads."""

@@ -282,7 +282,7 @@ def _is_published(graph: Graph, path: str, name: str) -> bool:
         states = [graph.state(branch) for branch in (None, *graph.branches())]
     except OpsError:
         return True
-    return any(entry.path == path and entry.branch == name for state in states for entry in state.entries)
+    return any(entry.branch == name for state in states for entry in state.at(path))
 
 
 def _files(graph: Graph, folder: str) -> tuple[Stored, ...]:

@@ -72,7 +72,7 @@ def _evidence_of_branch(entry: TableEntry, view: BranchView) -> BranchEvidence |
     name = short(view.name, 200)
     if view.state is None:
         return BranchEvidence(branch=name, version=None, note=f"cannot be read: {view.problem}")
-    mine = next((e for e in view.state.entries if e.path == entry.path), None)
+    mine = next(iter(view.state.at(entry.path)), None)
     if mine is None:
         return None
     if mine.branch is not None:

@@ -267,15 +267,15 @@ def _against(graph: Graph, entry: TableEntry, head: Dataset, chain: History) -> 
 
 
 def _publish(graph: Graph, decided: tuple[RepairRow, ...]) -> int:
-    chosen = {r.table_key: r for r in decided if r.is_published}
-    updates = []
-    for entry in graph.state().entries:
-        row = chosen.get(entry.table_key)
-        if row is not None:
-            # The exact version that was previewed, even if the HEAD has moved on since.
-            dataset = graph.open_at(entry.path, version=row.lance_head_version)
-            updates.append(table_update(graph, replace(entry, version=row.manifest_version), dataset))
-    forced = any(r.action is RepairAction.FORCED for r in chosen.values())
+    chosen, state, updates = [row for row in decided if row.is_published], graph.state(), []
+    for row in chosen:
+        entry = state.get(row.table_key)
+        if entry is None:
+            raise StalePlan(f"{row.table_key} is not live any more; {_NOTHING}; preview again")
+        # The exact version that was previewed, even if the HEAD has moved on since.
+        dataset = graph.open_at(entry.path, version=row.lance_head_version)
+        updates.append(table_update(graph, replace(entry, version=row.manifest_version), dataset))
+    forced = any(r.action is RepairAction.FORCED for r in chosen)
     actor = FORCE_ACTOR if forced else REPAIR_ACTOR
     return publish(graph, tuple(updates), actor=actor).manifest_version
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 from omnigraph_ops.coordination.graph_view import GraphView
 from omnigraph_ops.graph.state import BranchState, TableEntry
 
@@ -24,3 +26,26 @@ def test_a_branch_of_a_branch_keeps_what_the_first_one_left() -> None:
 def test_the_base_of_a_merge_keeps_the_lance_branch_that_it_reads() -> None:
     view = GraphView(main=MAIN, branches=(state("a", None),), unreadable=(), bases=(state("a", "a"),))
     assert view.places(MAIN.entries[0], "a")
+
+
+class Counted(tuple[TableEntry, ...]):
+    """Counts how often somebody goes through all of them."""
+
+    looks = 0
+
+    def __iter__(self) -> Iterator[TableEntry]:
+        Counted.looks += 1
+        return super().__iter__()
+
+
+def test_the_tables_of_a_branch_are_gone_through_once_for_all_of_them() -> None:
+    """A graph of many tables and branches would be judged with the square of its tables otherwise."""
+    entries = [TableEntry(table_key=f"node:{n}", path=f"nodes/{n}", version=3, branch="a", row_count=1) for n in (1, 2)]
+    branch = BranchState(branch="a", manifest_version=1, entries=Counted(entries), head_commit_id=None)
+    view = GraphView(main=MAIN, branches=(branch,), unreadable=())
+    Counted.looks = 0
+    assert all(view.places(entry, "a") for entry in entries)
+    assert not view.places(entries[0], "b")
+    assert branch.at("nodes/2") == [entries[1]]
+    assert not branch.at("nodes/3")
+    assert Counted.looks == 1

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from omnigraph_ops import serde
 from omnigraph_ops.coordination import sealed
 from omnigraph_ops.coordination.state import PLANS_DIR
 from omnigraph_ops.errors import InvalidInput, StalePlan
@@ -53,6 +54,16 @@ def test_a_plan_as_it_was_made_is_accepted() -> None:
 def test_anything_else_is_refused(value: CleanupPlan, uri: str, words: str) -> None:
     with pytest.raises(StalePlan, match=f"{words}.*nothing was deleted"):
         verify(value, uri)
+
+
+def test_a_plan_that_is_applied_in_parts_is_digested_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    value, digest, asked = plan(), serde.digest, list[object]()
+    monkeypatch.setattr(serde, "digest", lambda of: asked.append(of) or digest(of))
+    for _ in range(3):
+        verify(value)
+    assert len(asked) == 1
+    with pytest.raises(StalePlan, match="altered"):
+        verify(replace(value, policy=RetentionPolicy(keep_versions=1)))
 
 
 def test_a_late_plan_is_refused() -> None:

@@ -182,3 +182,37 @@ def test_a_file_that_was_made_before_the_reply_was_lost_is_known_for_ours(
     with storage.prepared("second", b"theirs") as create:
         assert not create()
     assert {p.name: p.read_bytes() for p in tmp_path.iterdir()} == {"first": b"ours", "second": b"ours"}
+
+
+@pytest.mark.parametrize("fault", [PermissionError(errno.EACCES, "denied"), OSError(errno.EIO, "disk"), TimeoutError()])
+def test_what_cannot_be_looked_at_is_not_taken_for_missing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, fault: OSError
+) -> None:
+    storage = Storage(str(tmp_path))
+    storage.write("a", b"x")
+    fail_to_look(monkeypatch, fault)
+    with pytest.raises(StorageError, match=r"cannot look at .*/a"):
+        storage.exists("a")
+
+
+def test_an_interrupt_of_a_look_is_not_lost(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    storage = Storage(str(tmp_path))
+    fail_to_look(monkeypatch, KeyboardInterrupt())
+    with pytest.raises(KeyboardInterrupt):
+        storage.exists("a")
+
+
+def fail_to_look(monkeypatch: pytest.MonkeyPatch, fault: BaseException) -> None:
+    def failing(*_path: object, **_options: object) -> None:
+        raise fault
+
+    monkeypatch.setattr(os, "lstat", failing)
+    monkeypatch.setattr(os, "stat", failing)
+
+
+def test_a_file_a_folder_and_a_link_are_there(tmp_path: Path) -> None:
+    storage = Storage(str(tmp_path))
+    storage.write("folder/file", b"x")
+    (tmp_path / "broken").symlink_to(tmp_path / "nothing")
+    assert [storage.exists(p) for p in ("", "folder", "folder/file", "broken")] == [True] * 4
+    assert [storage.exists(p) for p in ("other", "folder/other", "folder/file/below")] == [False] * 3

@@ -242,3 +242,15 @@ def test_what_is_missing_of_an_index(
     """Old manifests do not say of which files an index consists; one that was never trained has none."""
     index = StoredIndex(uuid="u", name=name, files=frozenset(files), covers_rows=covers_rows)
     assert index.missing(stored) == missing
+
+
+def test_the_pins_of_a_cut_are_told_apart_by_their_datasets() -> None:
+    def pin(path: str, number: int) -> FrozenPin:
+        return FrozenPin(
+            role=PinRole.TABLE, table_key=path, path=path, branch=None, version=number, tag=tag_name(ULID, number)
+        )
+
+    pins = (pin("nodes/b", 1), pin("nodes/a", 1), pin("nodes/b", 2))
+    cut = FrozenCut(stamp=6, branches=(), pins=pins, contract=(), one_instant=True)
+    assert list(cut.by_dataset().items()) == [("nodes/a", [pins[1]]), ("nodes/b", [pins[0], pins[2]])]
+    assert cut.datasets == ("nodes/a", "nodes/b")
