@@ -127,10 +127,8 @@ def refuse_file(uri: str) -> None:
         return  # missing or not readable: Lance tells which
 
 
-_ELSEWHERE = (
-    "Lance 9 and later look for branches elsewhere when there is a '?' in the path; nothing was written, "
-    "the branch may be whole; rename the folder of the graph"
-)
+_ELSEWHERE = """Lance 9 and later look for branches elsewhere when there is a '?' in the path; nothing was written, \
+the branch may be whole; rename the folder of the graph"""
 
 
 class LanceGateway:
@@ -145,18 +143,16 @@ class LanceGateway:
     def open(self, uri: str, *, branch: str | None = None, version: int | None = None) -> Dataset:
         """The dataset at its HEAD, or at one version, of main or of a branch. Reads."""
         action = f"open {_spelled(uri, branch, version)}"
-        with lance_errors(action):
-            refuse_file(uri)
-            if branch is None:
-                return lance.dataset(uri, version=version, storage_options=self.storage_options)
-            main = lance.dataset(uri, storage_options=self.storage_options)
         try:
             with lance_errors(action):
-                return main.checkout_version((branch, version))
+                refuse_file(uri)
+                if branch is None:
+                    return lance.dataset(uri, version=version, storage_options=self.storage_options)
+                return lance.dataset(uri, storage_options=self.storage_options).checkout_version((branch, version))
         except DatasetMissing as error:
-            if "?" in uri:
-                raise DatasetMissing(f"cannot {action}: {_ELSEWHERE}") from error
-            raise
+            if branch is None or "?" not in uri:
+                raise
+            raise DatasetMissing(f"cannot {action}: {_ELSEWHERE}") from error
 
     def refuse_another(self, dataset: Dataset) -> None:
         """Raise `CommitConflict` unless the version that is open is still the stored one of that number. Reads.

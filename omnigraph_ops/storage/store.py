@@ -206,7 +206,8 @@ class Storage:
         """Put the object, replacing it atomically. Writes."""
         with self.translated("write", path):
             if self.is_local:
-                self._replace(self.full(path), self._temporary(path, data))
+                os.replace(self._temporary(path, data), self.full(path))
+                _sync_folder(os.path.dirname(self.full(path)))
             else:
                 self.filesystem.pipe_file(self.full(path), data)
 
@@ -217,7 +218,11 @@ class Storage:
         """
         with self.translated("create", path):
             if self.is_local:
-                return self._link(self._temporary(path, data), self.full(path))
+                temporary = self._temporary(path, data)
+                try:
+                    return _linked(temporary, self.full(path))
+                finally:
+                    os.unlink(temporary)
             return self._create_remote(path, data)
 
     @contextlib.contextmanager
@@ -305,18 +310,6 @@ class Storage:
                 os.unlink(temporary)
             raise
         return temporary
-
-    @staticmethod
-    def _replace(target: str, temporary: str) -> None:
-        os.replace(temporary, target)
-        _sync_folder(os.path.dirname(target))
-
-    @staticmethod
-    def _link(temporary: str, target: str) -> bool:
-        try:
-            return _linked(temporary, target)
-        finally:
-            os.unlink(temporary)
 
     def _content(self, path: str) -> bytes:
         if self.is_local:
