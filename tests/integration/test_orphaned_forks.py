@@ -9,7 +9,8 @@ import pytest
 from omnigraph_ops.config.settings import Settings
 from omnigraph_ops.coordination.fence import fenced
 from omnigraph_ops.coordination.holds import HeldVersion, refuse_removed
-from omnigraph_ops.errors import StalePlan
+from omnigraph_ops.coordination.state import REMOVALS_DIR
+from omnigraph_ops.errors import StalePlan, StorageError
 from omnigraph_ops.graph import Graph
 from omnigraph_ops.graph.sidecars import sidecar_path
 from omnigraph_ops.lance.gateway import BranchRef, Dataset, LanceFailure, LanceGateway
@@ -17,6 +18,7 @@ from omnigraph_ops.models.cleanup import OrphanedFork, PlannedFile, RetentionPol
 from omnigraph_ops.stages.cleanup import apply
 from omnigraph_ops.stages.cleanup.apply import cleanup_all, remove_orphaned_forks
 from omnigraph_ops.stages.cleanup.plan import plan_cleanup
+from omnigraph_ops.storage.store import Storage
 from tests.conftest import DemoGraph
 from tests.support.beside import Beside
 from tests.support.converged import assert_no_leftovers
@@ -75,6 +77,24 @@ def test_a_fork_that_cannot_be_deleted_holds_up_nothing_else(
     assert forks_of(graph, PERSON) == set()
     assert rows_everywhere(graph) == rows
     assert_no_leftovers(graph)
+
+
+def test_a_fork_that_is_gone_is_not_told_as_one_that_stays(
+    demo_graph: DemoGraph, stamp: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The store refuses to take back what was announced of it."""
+    graph = demo_graph(stamp=stamp, **SMALL, written_branches=1)
+    graph.manifest().branches.delete(ONE)
+    plan, delete = plan_cleanup(graph, ALL_VERSIONS), Storage.delete
+
+    def refusing(storage: Storage, path: str) -> None:
+        if path.startswith(REMOVALS_DIR):
+            raise StorageError("503 Slow Down")
+        delete(storage, path)
+
+    monkeypatch.setattr(Storage, "delete", refusing)
+    assert remove_orphaned_forks(graph, plan) == plan.orphaned_forks != ()
+    assert forks_of(graph, PERSON) == set()
 
 
 @pytest.mark.slow

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import logging
 from collections.abc import Callable, Iterable
 from contextlib import AbstractContextManager
 from dataclasses import replace
@@ -46,6 +47,7 @@ from omnigraph_ops.stages.cleanup.policy import (
     removable,
 )
 
+_LOG = logging.getLogger(__name__)
 _SHOWN = 5
 
 
@@ -135,37 +137,49 @@ def _remove_forks(graph: Graph, plan: CleanupPlan) -> tuple[OrphanedFork, ...]:
 
 
 def _remove_fork(graph: Graph, plan: CleanupPlan, fork: OrphanedFork) -> bool:
-    with (
-        committer_turn(graph, f"remove fork {fork.branch} of {fork.table_key}") as keeper,
-        announced(graph.storage, fork.table_path, branch=fork.branch, versions=None),
-    ):
-        judged = _judged(graph, fork)
-        if judged is None:
-            return False
-        dataset, mine, others = judged
-        _refuse_more(fork.table_key, fork_files(dataset, fork, others), fork.files)
-        unit = Unit(
-            name=f"fork {fork.branch} of {fork.table_key}",
-            stage="cleanup",
-            digest=plan.digest,
-            table_key=fork.table_key,
-            table_path=fork.table_path,
-            branch=fork.branch,
-            files=fork.files,
-        )
-        graph.run.begins(unit)
-        try:
-            keeper.assert_held()
-            # The engine knows no lease, and Lance deletes by name: somebody may have made a branch of that name anew.
-            refuse_pending(graph)
-            again = _judged(graph, fork)
-            same = again is not None and again[1].identifier == mine.identifier
-            removed = same and graph.lance.delete_branch(dataset, fork.branch)
-        except OpsError as error:
-            graph.run.ended(unit, CleanupReport.of(graph.uri, plan.policy, forks=(replace(fork, error=str(error)),)))
+    removed = False
+    try:
+        with (
+            committer_turn(graph, f"remove fork {fork.branch} of {fork.table_key}") as keeper,
+            announced(graph.storage, fork.table_path, branch=fork.branch, versions=None),
+        ):
+            removed = _removed(graph, plan, fork, keeper)
+    except OpsError as error:
+        if not removed:
             raise
-        graph.run.ended(unit, CleanupReport.of(graph.uri, plan.policy, forks=(fork,)) if removed else None)
-        return removed
+        _LOG.warning("what was announced of %s stays until a later run sweeps it: %s", fork.table_key, error)
+    return removed
+
+
+def _removed(graph: Graph, plan: CleanupPlan, fork: OrphanedFork, keeper: LeaseKeeper) -> bool:
+    """Judge a fork again and remove it, unless it is no orphan any more or is kept; whether it went. Destroys."""
+    judged = _judged(graph, fork)
+    if judged is None:
+        return False
+    dataset, mine, others = judged
+    _refuse_more(fork.table_key, fork_files(dataset, fork, others), fork.files)
+    unit = Unit(
+        name=f"fork {fork.branch} of {fork.table_key}",
+        stage="cleanup",
+        digest=plan.digest,
+        table_key=fork.table_key,
+        table_path=fork.table_path,
+        branch=fork.branch,
+        files=fork.files,
+    )
+    graph.run.begins(unit)
+    try:
+        keeper.assert_held()
+        # The engine knows no lease, and Lance deletes by name: somebody may have made a branch of that name anew.
+        refuse_pending(graph)
+        again = _judged(graph, fork)
+        same = again is not None and again[1].identifier == mine.identifier
+        removed = same and graph.lance.delete_branch(dataset, fork.branch)
+    except OpsError as error:
+        graph.run.ended(unit, CleanupReport.of(graph.uri, plan.policy, forks=(replace(fork, error=str(error)),)))
+        raise
+    graph.run.ended(unit, CleanupReport.of(graph.uri, plan.policy, forks=(fork,)) if removed else None)
+    return removed
 
 
 def _judged(graph: Graph, fork: OrphanedFork) -> tuple[Dataset, BranchRef, tuple[BranchRef, ...]] | None:

@@ -127,6 +127,26 @@ def test_an_error_names_the_whole_address(root: str) -> None:
         raise PermissionError(13, "Permission denied")
 
 
+def test_a_file_that_was_made_before_the_reply_was_lost_is_known_for_ours(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As on NFS: who took it for somebody else's would remove the files that a commit had just brought."""
+    storage, link = Storage(str(tmp_path)), os.link
+
+    def asked_twice(source: str, target: str) -> None:
+        link(source, target)
+        link(source, target)
+
+    monkeypatch.setattr(os, "link", asked_twice)
+    assert storage.create("first", b"ours")
+    assert not storage.create("first", b"theirs")
+    with storage.prepared("second", b"ours") as create:
+        assert create()
+    with storage.prepared("second", b"theirs") as create:
+        assert not create()
+    assert {p.name: p.read_bytes() for p in tmp_path.iterdir()} == {"first": b"ours", "second": b"ours"}
+
+
 def test_a_file_that_did_not_fit_is_not_left_beside_the_one_that_is_there(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -162,26 +182,6 @@ def test_any_other_name_is_of_a_whole_file() -> None:
     assert stem_of("nodes/x.lance") == "nodes/x.lance"
     assert not is_half_written("nodes/x.lance")
     assert half_written_of("nodes/x.lance") is None
-
-
-def test_a_file_that_was_made_before_the_reply_was_lost_is_known_for_ours(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """As on NFS: who took it for somebody else's would remove the files that a commit had just brought."""
-    storage, link = Storage(str(tmp_path)), os.link
-
-    def asked_twice(source: str, target: str) -> None:
-        link(source, target)
-        link(source, target)
-
-    monkeypatch.setattr(os, "link", asked_twice)
-    assert storage.create("first", b"ours")
-    assert not storage.create("first", b"theirs")
-    with storage.prepared("second", b"ours") as create:
-        assert create()
-    with storage.prepared("second", b"theirs") as create:
-        assert not create()
-    assert {p.name: p.read_bytes() for p in tmp_path.iterdir()} == {"first": b"ours", "second": b"ours"}
 
 
 @pytest.mark.parametrize("fault", [PermissionError(errno.EACCES, "denied"), OSError(errno.EIO, "disk"), TimeoutError()])
