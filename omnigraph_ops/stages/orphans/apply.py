@@ -78,7 +78,7 @@ def apply_orphans(graph: Graph, plan: OrphansPlan, *, progress: Progress = SILEN
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Kept:
+class _Retained:
     """Which dropped datasets must stay, and what that was told by."""
 
     look: Survey
@@ -106,7 +106,7 @@ class _Run:
     batches: int = 0
     dropped: tuple[str, ...] = ()
     """The dropped datasets of the plan."""
-    kept: _Kept | None = None
+    kept: _Retained | None = None
     spared: list[SparedFile] = field(default_factory=list)
     failed: list[SparedFile] = field(default_factory=list)
 
@@ -191,7 +191,7 @@ class _Run:
         tags = self.graph.lance.tags(self.graph.manifest())
         if self.kept is None or self.kept.look is not self.look or self.kept.tags != tags:
             reasons = dropped_to_keep(self.graph, self.look, self.dropped)
-            self.kept = _Kept(look=self.look, tags=tags, reasons=reasons)
+            self.kept = _Retained(look=self.look, tags=tags, reasons=reasons)
         return self.kept.reasons.get(path)
 
     def _look_again(self, path: str) -> None:
