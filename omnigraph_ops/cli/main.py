@@ -7,7 +7,7 @@ import sys
 from collections.abc import Sequence
 
 # Everything else is imported when the signals are handled: until then Ctrl-C is a traceback.
-from omnigraph_ops.cli.process import NoPandas, Signals, closed_stdout, lossy_stderr
+from omnigraph_ops.cli.process import NoPandas, Signals, closed_stdout, escaping_stdout, lossy_stderr
 from omnigraph_ops.errors import OpsError
 
 
@@ -16,6 +16,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     signals = Signals(own_process=argv is None)
     if argv is None:
         sys.meta_path.insert(0, NoPandas)
+        escaping_stdout()
     if argv is None and sys.stdout is None:
         sys.stdout = closed_stdout()
     with signals.installed(), lossy_stderr(own_process=argv is None):

@@ -264,7 +264,7 @@ def _listed(field: RequestField, path: str | None, one: dict[str, Any]) -> list[
     except (OSError, UnicodeDecodeError) as error:
         reason = error.strerror if isinstance(error, OSError) else "it is not UTF-8"
         raise InvalidInput(f"cannot read {path!r}: {reason}; nothing was done") from None
-    except yaml.YAMLError:
+    except Exception:  # PyYAML's own, and whatever it comes to for a day like 2026-02-30 or a tag that does not fit
         raise InvalidInput(f"{path!r} is neither YAML nor JSON; nothing was done") from None
     entries: list[Any] = data["rows"] if isinstance(data, dict) and set(data) == {"rows"} else data
     return entries

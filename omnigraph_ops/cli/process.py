@@ -2,14 +2,17 @@
 
 The first Ctrl-C, SIGTERM or SIGHUP (a terminal that was closed) asks the run to stop, the second aborts it, the third
 ends the process at once. stderr may fail, on a full disk, a closed pipe or closed from the start: then it loses text
-instead of ending the run. A stdout that is closed from the start refuses text, so that the exit code tells.
+instead of ending the run. A stdout that is closed from the start refuses text, so that the exit code tells; one whose
+encoding lacks a character shows it escaped.
 """
 
 from __future__ import annotations
 
+import codecs
 import contextlib
 import errno
 import io
+import json
 import os
 import signal
 import sys
@@ -213,6 +216,21 @@ def closed_stdout() -> TextIO:
     # No file of the graph gets its number.
     os.dup2(os.open(os.devnull, os.O_RDONLY), 1, inheritable=True)
     return cast("TextIO", _ClosedStdout())
+
+
+def escaping_stdout() -> None:
+    """Show what the encoding of the terminal lacks as JSON escapes it, which JSON output may have. Sets stdout."""
+    if isinstance(sys.stdout, io.TextIOWrapper) and sys.stdout.errors == "strict":
+        codecs.register_error(_ESCAPED, _escaped)
+        sys.stdout.reconfigure(errors=_ESCAPED)
+
+
+_ESCAPED = "omnigraph-ops"
+
+
+def _escaped(error: UnicodeError) -> tuple[str, int]:
+    assert isinstance(error, UnicodeEncodeError)
+    return json.dumps(error.object[error.start : error.end])[1:-1], error.end
 
 
 class _ClosedStdout(io.TextIOBase):

@@ -20,7 +20,7 @@ from pydantic import ValidationError
 from pydantic.json_schema import models_json_schema
 
 from omnigraph_ops.config.graph_entries import NAME, Defaults, GraphEntry
-from omnigraph_ops.errors import InvalidInput
+from omnigraph_ops.errors import InvalidInput, first_line
 
 Key = tuple[Any, ...]
 _LOADER: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
@@ -77,8 +77,11 @@ def parse(text: str) -> Document:
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
         raise YamlProblem(mark.line + 1 if mark else 1, f"not YAML: {error.problem or error.context}") from None
-    except (yaml.YAMLError, ValueError, RecursionError) as error:
-        raise YamlProblem(1, f"not YAML: {str(error).splitlines()[0]}") from None
+    except YamlProblem:
+        raise
+    except Exception as error:
+        # Of a value that does not fit its tag, as in `!!bool x`, PyYAML raises whatever it comes to.
+        raise YamlProblem(1, f"not YAML: {first_line(error)}") from None
     finally:
         loader.dispose()
     return Document(content=content, lines=lines, duplicates=tuple(duplicates))
@@ -137,6 +140,7 @@ def _plain(node: Any) -> str:
 _ALTERNATIVES = {"retention"}
 """Blocks that a graph replaces as a whole: merging two policies would mix them."""
 _TOP = ("version", "defaults", "graphs")
+_JSON_KEYS = (str, int, float, bool, type(None))
 VERSION = 1
 
 
@@ -261,7 +265,7 @@ class _Reader:
         """The value as `cls`; None after reporting what is wrong with it."""
         try:
             # As JSON: there a strict model takes lists and tokens for tuples and enums.
-            return cls.model_validate_json(json.dumps(value, default=str), strict=True)
+            return cls.model_validate_json(json.dumps(_with_words(value), default=str), strict=True)
         except ValidationError as error:
             for found in error.errors(include_url=False):
                 self._report((*where, *_key(found["loc"])), _sentence(found))
@@ -292,6 +296,15 @@ def _merged(below: Mapping[str, Any], above: Mapping[str, Any]) -> dict[str, Any
         both = isinstance(value, Mapping) and isinstance(below.get(key), Mapping)
         merged[key] = _merged(below[key], value) if both and key not in _ALTERNATIVES else value
     return merged
+
+
+def _with_words(value: Any) -> Any:
+    """The value with words for the keys that JSON does not have: YAML makes a date of `2026-01-01`. Pure."""
+    if isinstance(value, list):
+        return [_with_words(item) for item in value]
+    if not isinstance(value, Mapping):
+        return value
+    return {key if isinstance(key, _JSON_KEYS) else str(key): _with_words(of) for key, of in value.items()}
 
 
 def _key(location: tuple[Any, ...]) -> tuple[Any, ...]:

@@ -9,11 +9,12 @@ declared once, beside its type.
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import TYPE_CHECKING, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from omnigraph_ops import serde
 from omnigraph_ops.errors import InvalidInput
@@ -183,9 +184,10 @@ class Records(Generic[T]):
             self._unreadable(path, error)
             return None
 
-    def write(self, storage: Storage, path: str, value: T, *, clean: Callable[[str], str] = str) -> None:
-        """Put a file whole, in place of the one that is there; `clean` takes secrets out of its text. Writes."""
-        storage.write(path, clean(serde.dumps(value)).encode())
+    def write(self, storage: Storage, path: str, value: T, *, clean: Callable[[str], str] | None = None) -> None:
+        """Put a file whole, in place of the one that is there; `clean` takes secrets out of its texts. Writes."""
+        plain = serde.to_json(value) if clean is None else _cleaned(serde.to_json(value), clean)
+        storage.write(path, json.dumps(plain, indent=2, ensure_ascii=False).encode())
 
     def create(self, storage: Storage, path: str, value: T) -> bool:
         """Put a file where there is none; whether it was put. Writes."""
@@ -201,6 +203,15 @@ class Records(Generic[T]):
             value = self.read(storage, path)
             if value is not None:
                 yield path, value
+
+
+def _cleaned(value: Any, clean: Callable[[str], str]) -> Any:
+    """A JSON value with every text in it cleaned: of its spelling, quotes and escapes would be taken out, too. Pure."""
+    if isinstance(value, str):
+        return clean(value)
+    if isinstance(value, list):
+        return [_cleaned(item, clean) for item in value]
+    return {name: _cleaned(of, clean) for name, of in value.items()} if isinstance(value, dict) else value
 
 
 def _version_of(data: bytes) -> int:

@@ -211,8 +211,8 @@ def _share(share: float | None) -> str:
 def _seconds(seconds: float | None) -> str:
     if seconds is None:
         return _UNKNOWN
-    minutes, rest = divmod(seconds, 60)
-    return f"{minutes:.0f} min {rest:.0f} s" if minutes >= 1 else f"{seconds:.3g} s"
+    minutes, rest = divmod(round(seconds), 60)
+    return f"{minutes} min {rest} s" if minutes else f"{seconds:.3g} s"
 
 
 Row = dict[str, object]

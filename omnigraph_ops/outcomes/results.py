@@ -28,7 +28,7 @@ _SHORTEST = 8
 """Shorter values would blank out ordinary words."""
 _USERINFO = re.compile(r"(?<=://)[^/\s@]+@")
 _PARAMETER = re.compile(
-    r"((?:X-Amz-(?:Signature|Credential|Security-Token)|sig|token|password|secret\w*|access_key\w*)\s*[=:]\s*)[^\s&,;'\"]+",
+    r"((?:X-Amz-(?:Signature|Credential|Security-Token)|sig|token|password|secret\w*|access_key\w*)\s*[=:]\s*[\"']?)[^\s&,;'\"]+",
     re.IGNORECASE,
 )
 

@@ -49,6 +49,8 @@ class RecordedRun(Run):
         """Of the journal, below the graph."""
         self._turn = threading.RLock()
         self._units: list[UnitRecord] = []
+        self.goes_on = False
+        """Whether threads are at work that nobody waits for: what they do the graph tells once this process is gone."""
         self._asked, self._wrote_intent, self._audited = False, False, False
         self.keeps_journal = task is not None or not graph.storage.is_blocked(RUNS_DIR)
         """Whether a kill of this process leaves what the run had begun; without it the run works all the same.

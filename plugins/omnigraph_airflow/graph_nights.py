@@ -57,10 +57,18 @@ def night_of(entry: GraphEntry) -> Night:
 def _schedule(entry: GraphEntry) -> Any:
     clock = CronTriggerTimetable(entry.schedule, timezone=entry.timezone) if entry.schedule else None
     # By URI, whatever name the pipeline gave the asset.
-    loads = AssetAny(*(Asset.ref(uri=uri) for uri in entry.triggered_by)) if entry.triggered_by else None
+    loads = AssetAny(*(Asset.ref(uri=_as_kept(uri)) for uri in entry.triggered_by)) if entry.triggered_by else None
     if clock is None or loads is None:
         return clock or loads
     return AssetOrTimeSchedule(timetable=clock, assets=loads)
+
+
+def _as_kept(uri: str) -> str:
+    """The spelling in which Airflow keeps an asset of this URI; a reference is compared as it is. Pure."""
+    try:
+        return Asset(uri).uri
+    except ValueError:
+        return uri  # of no asset that a DAG could declare
 
 
 def _hours(entry: GraphEntry) -> Hours | None:

@@ -107,7 +107,8 @@ def journaled(context: Context, graph: Graph, table_key: str | None) -> Iterator
         raise
     finally:
         try:
-            leave(graph, run, skipped=skipped)
+            if not run.goes_on:
+                leave(graph, run, skipped=skipped)
         except Exception as error:
             # Not only errors of ours: the work is done, or has failed with an error of its own.
             _log.warning("What this task did could not be noted in the graph: %s", error)
@@ -236,6 +237,8 @@ def audited(graph: Graph, stage: str, decision: Decision) -> Iterator[Audited]:
 
 def _end_early(work: Audited, event: AuditEvent, why: BaseException) -> None:
     """Tell what was done until then; where the graph cannot tell now, whoever comes next asks it again. Writes."""
+    if work.run.goes_on:
+        return
     try:
         work.run.tell_the_rest()
     except OpsError as error:

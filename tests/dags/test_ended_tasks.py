@@ -5,6 +5,7 @@ from __future__ import annotations
 import signal
 import time
 from pathlib import Path
+from threading import Event
 from typing import Any, NoReturn
 
 import lance
@@ -17,7 +18,7 @@ from omnigraph_ops.errors import StorageError
 from omnigraph_ops.graph import Graph, open_graph
 from omnigraph_ops.models.cleanup import RetentionPolicy
 from omnigraph_ops.models.history import RunOutcome, RunRecord
-from omnigraph_ops.outcomes import history
+from omnigraph_ops.outcomes import audit_log, history, run_journal
 from omnigraph_ops.stages.cleanup.apply import cleanup_all
 from omnigraph_ops.stages.cleanup.plan import plan_cleanup
 from omnigraph_ops.stages.cleanup.stage import ORPHANED_FORKS
@@ -186,6 +187,42 @@ def test_a_cleanup_that_timed_out_says_so_and_what_stays(graph: Graph, monkeypat
     assert found is not None
     assert (found.outcome, [t.table_key for t in found.tables if t.error]) == (RunOutcome.FAILED, [PERSON])
     assert any("timed out" in str(table.error) for table in found.tables)
+
+
+def test_what_a_thread_does_after_its_task_timed_out_is_told_when_its_process_is_gone(
+    graph: Graph, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from omnigraph_airflow.operators.stages import ApplyPartsOperator
+
+    from omnigraph_ops.stages.cleanup import apply
+
+    run, real = DagRun(root=Path(graph.uri), states={"cleanup_table": "failed"}), apply.remove_versions
+    finished = Event()
+
+    def late(*arguments: Any, **named: Any) -> Any:
+        time.sleep(5)
+        try:
+            return real(*arguments, **named)
+        finally:
+            finished.set()
+
+    plan = plan_cleanup(graph, RetentionPolicy(keep_versions=1))
+    kept = run.approve(graph, planned("cleanup").tasks, plan)
+    task = ApplyPartsOperator(
+        task_id="cleanup_table", graph=graph.uri, stage="cleanup", lot=[PERSON], plan=kept, approval="approve_cleanup"
+    )
+    monkeypatch.setattr(apply, "remove_versions", late)
+    with pytest.raises(AirflowTaskTimeout), timeout(1):
+        task.execute(run.context("cleanup_table"))
+    assert finished.wait(30)
+    monkeypatch.setattr(run_journal, "is_running", lambda _intent: False)
+    run.report()
+    found = history.read_run(graph, f"{DAG}/{RUN}")
+    assert found is not None
+    approved = next(table for table in plan.tables if table.table_key == PERSON)
+    assert found.work.versions_removed == len(approved.versions)
+    last = audit_log.log_of(graph.storage, "").entries[-1]
+    assert (last.event, f"{len(approved.versions)} versions" in last.detail) == ("interrupted", True)
 
 
 @pytest.mark.parametrize("by_others", [False, True])

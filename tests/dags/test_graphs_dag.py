@@ -154,6 +154,20 @@ def test_the_clock_the_loads_and_the_deadlines(parse: Parse) -> None:
         assert plain.get_task(gate).assigned_users is None
 
 
+@pytest.mark.parametrize("uri", ["s3://lake/loads/people/", "lake://loads", "s3://lake/loads?b=2&a=1", "loaded"])
+def test_a_load_starts_the_night_however_its_asset_is_spelled(parse: Parse, uri: str) -> None:
+    from airflow.sdk import Asset
+
+    dag = parse(FULL.replace("s3://lake/loads/people", uri)).dags[PREFIX + "people"]
+    assert [ref.uri for ref in dag.timetable.asset_condition.objects] == [Asset(uri).uri]
+
+
+def test_a_load_that_no_dag_can_declare_costs_no_graph_its_night(parse: Parse) -> None:
+    bag = parse(FULL.replace("s3://lake/loads/people", "airflow://reserved"))
+    assert not bag.import_errors
+    assert PREFIX + "people" in bag.dags
+
+
 def test_a_fault_is_an_import_error_with_its_line_and_costs_no_other_graph_its_night(parse: Parse) -> None:
     bag = parse(FULL + "  broken:\n    target: s3://lake/b\n    keep: 3\n")
     ((file, error),) = bag.import_errors.items()

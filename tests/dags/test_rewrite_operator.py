@@ -5,11 +5,14 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from jinja2 import Template
 
 from omnigraph_ops import serde
+from omnigraph_ops.coordination.state import Kept, kept_by
 from omnigraph_ops.demo import DemoSpec
 from omnigraph_ops.errors import StorageError
 from omnigraph_ops.graph import open_graph
@@ -159,3 +162,15 @@ def test_a_table_that_may_not_be_rewritten_now_is_not_submitted(
     result, instance = run(root, monkeypatch, leaves=None, dies="it was submitted", not_after=1)
     assert [serde.from_json(TableStats, row).skipped for row in result] == [reason]
     assert instance.pushed == {}
+
+
+def test_runs_of_one_name_in_two_dags_leave_two_outcomes() -> None:
+    from omnigraph_airflow.operators.spark_jobs import RESULT as TEMPLATE
+
+    def path(dag_id: str) -> str:
+        ti = SimpleNamespace(dag_id=dag_id, task_id="submit_rewrite", map_index=0, try_number=1)
+        return Template(TEMPLATE).render(run_id="scheduled__2026-11-28T01:00:00+00:00", ti=ti)
+
+    paths = {path(dag_id) for dag_id in ("omnigraph_maintenance", "omnigraph_maintenance__people")}
+    assert len(paths) == 2
+    assert {kept_by(found) for found in paths} == {(Kept.NEVER, "")}

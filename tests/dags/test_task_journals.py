@@ -375,6 +375,30 @@ def test_no_secret_is_left(graph: Graph, monkeypatch: pytest.MonkeyPatch) -> Non
     assert not any("hunter2" in text for text in texts)
 
 
+def test_a_table_that_fails_with_a_secret_in_quotes_hides_nothing_that_was_done(
+    graph: Graph, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from omnigraph_ops.errors import CorruptGraph
+    from omnigraph_ops.stages.cleanup import apply as verbs
+
+    cleanup, real = Cleanup(graph), verbs.cleanup_table
+    last = [table for table in cleanup.plan.tables if table.versions][-1]
+
+    def fails(graph: Graph, plan: CleanupPlan, table_key: str) -> Any:
+        if table_key == last.table_key:
+            raise CorruptGraph('the store answered: token="t0ken" is none')
+        return real(graph, plan, table_key)
+
+    monkeypatch.setattr(verbs, "cleanup_table", fails)
+    with pytest.raises(Exception, match="t0ken"):
+        cleanup.here()
+    cleanup.run.states["cleanup_table"] = "failed"
+    found = cleanup.record()
+    assert found.work.versions_removed == cleanup.plan.total_versions - len(last.versions)
+    assert [table.table_key for table in found.tables if "the store answered" in str(table.error)] == [last.table_key]
+    assert "t0ken" not in str(found)
+
+
 def test_a_task_without_a_place_for_its_journal_begins_nothing(graph: Graph) -> None:
     from airflow.sdk.exceptions import AirflowFailException
 

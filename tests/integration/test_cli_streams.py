@@ -7,17 +7,19 @@ import errno
 import io
 import json
 import os
+import shutil
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
+from pathlib import Path
 
 import pytest
 
 from omnigraph_ops.cli.call import require_consent
 from omnigraph_ops.cli.process import lossy_stderr
 from omnigraph_ops.errors import ApprovalMissing
-from omnigraph_ops.graph import Graph
+from omnigraph_ops.graph import Graph, open_graph
 from omnigraph_ops.models.history import RunOutcome
 from omnigraph_ops.outcomes import audit_log, history
 from omnigraph_ops.outcomes.audit_log import AuditEvent
@@ -47,9 +49,9 @@ def _broken_pipe() -> Iterator[int]:
 STREAMS = {"full": (_full, "No space left on device"), "broken pipe": (_broken_pipe, "Broken pipe")}
 
 
-def run(graph: Graph, stdout: int, *words: str) -> subprocess.CompletedProcess[str]:
+def run(graph: Graph, stdout: int, *words: str, **variables: str) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, "-m", "omnigraph_ops", words[0], graph.uri, *words[1:], "--quiet"]
-    environment = os.environ | {"PYTHONPATH": os.pathsep.join(p for p in sys.path if p)}
+    environment = os.environ | {"PYTHONPATH": os.pathsep.join(p for p in sys.path if p)} | variables
     return subprocess.run(command, stdout=stdout, stderr=subprocess.PIPE, text=True, env=environment, check=False)
 
 
@@ -70,6 +72,17 @@ def test_a_report_that_cannot_be_printed_makes_no_failed_run(
         AuditEvent.APPLIED,
     ]
     assert open_journals(graph.storage) == ()
+
+
+def test_a_stdout_whose_encoding_lacks_a_character_shows_it_escaped(demo_graph: DemoGraph, tmp_path: Path) -> None:
+    graph = demo_graph(**SMALL)
+    moved = shutil.move(graph.uri, str(tmp_path / "größe"))
+    done = run(open_graph(moved), subprocess.PIPE, "cleanup", "--keep", "3", "--confirm", PYTHONIOENCODING="ascii")
+    assert (done.returncode, done.stderr) == (0, "")
+    assert "gr\\u00f6\\u00dfe (keep 3 versions) \\u2014 removed" in done.stdout
+    assert history.read_runs(open_graph(moved))[0].outcome is RunOutcome.SUCCEEDED
+    listed = run(open_graph(moved), subprocess.PIPE, "check", "--json", PYTHONIOENCODING="ascii")
+    assert json.loads(listed.stdout)["uri"] == moved
 
 
 @pytest.mark.night("all but one")

@@ -79,6 +79,16 @@ class TestShell:
         done = cli(f"expire-rows --policies {tmp_path / 'rows.yaml'} --max-share 0.5 --confirm --json", str(root))
         assert [t["rows_removed"] for t in done.json["tables"]] == [1, 1]
 
+    @pytest.mark.parametrize(
+        "text",
+        ["rows: [{older_than: 2026-02-30}]", "rows: !!bool x", "[" * 5000, "{"],
+        ids=["day", "tag", "deep", "open"],
+    )
+    def test_a_file_that_is_no_yaml_is_refused(self, tmp_path: Path, cli: Cli, text: str) -> None:
+        (tmp_path / "rows.yaml").write_text(text)
+        done = cli(f"expire-rows --policies {tmp_path / 'rows.yaml'}", str(items(tmp_path / "data", [1])))
+        assert_refused(done, "rows.yaml' is neither YAML nor JSON; nothing was done", code=2)
+
     def test_a_refused_table_is_an_error_after_the_others_are_done(self, tmp_path: Path, cli: Cli) -> None:
         root = items(tmp_path, [1, 60, 70, 80])
         done = cli(f"expire-rows {self.OPTIONS} --max-share 0.5 --confirm", str(root))

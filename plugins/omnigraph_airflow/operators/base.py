@@ -15,7 +15,7 @@ from omnigraph_airflow.decisions import question_of
 from omnigraph_airflow.hooks.omnigraph import GRAPH, OmnigraphHook
 from omnigraph_airflow.links import GraphPageLink
 from omnigraph_airflow.run_report import Failure
-from omnigraph_airflow.task_run import NO_FAILURES, TASK_ERRORS, airflow_errors, failures_of, journaled
+from omnigraph_airflow.task_run import NO_FAILURES, TASK_ERRORS, airflow_errors, failures_of, journaled, run_of
 from omnigraph_ops import serde
 from omnigraph_ops.coordination import sealed
 from omnigraph_ops.coordination.state import CONSENTS_DIR
@@ -242,17 +242,25 @@ class LotOperator(OfLotOperator):
     ) -> dict[str, Exception]:
         """Do these tables, rows into `done`; what went wrong with which."""
         failed: dict[str, Exception] = {}
+        at_work = set[str]()
 
         def one(key: str) -> None:
+            at_work.add(key)
             try:
                 with airflow_errors():
                     done[key] = self.run_table(graph, key, context)
             except Exception as error:
                 self.log.error("%s: %s", key, error)
                 failed[key] = error
+            finally:
+                at_work.discard(key)
 
         if (threads := self.side_by_side(graph)) > 1:
-            in_parallel(one, tables, workers=threads)
+            try:
+                in_parallel(one, tables, workers=threads)
+            finally:
+                # Only where the task was ended from outside: such a thread ends with the process.
+                run_of(graph).goes_on = bool(at_work)
             return failed
         for key in tables:
             with self._group(key):

@@ -45,8 +45,9 @@ _WITHOUT_CONNECTION = "yarn"
 """The master of a provider that could not read its connection."""
 RESULT = (
     RESULTS_DIR + "/{{ run_id | replace(':', '.') | replace('+', '.') }}"
-    "/{{ ti.task_id }}.{{ ti.map_index }}.{{ ti.try_number }}.json"
+    "/{{ ti.dag_id }}.{{ ti.task_id }}.{{ ti.map_index }}.{{ ti.try_number }}.json"
 )
+"""With the DAG: two that work on one graph by the same clock have runs of one name."""
 
 
 class SubmitJobOperator(OmnigraphOperator, SparkSubmitOperator):

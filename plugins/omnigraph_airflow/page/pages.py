@@ -61,7 +61,11 @@ class GraphRow:
         run = self.newest
         if run is None or run.state != "failed" or run.started_at is None:
             return False
-        return self.last is None or self.last.header.started_at_us < int(run.started_at.timestamp() * 1e6)
+        last, started_us = self.last, int(run.started_at.timestamp() * 1e6)
+        if last is not None and (last.header.dag_id, last.header.dag_run_id) == (run.dag_id, run.run_id):
+            # Of a run that was cleared, the report has the first start, and Airflow the last one.
+            return last.ended_at_us < started_us
+        return last is None or last.header.started_at_us < started_us
 
     @property
     def running(self) -> bool:

@@ -165,6 +165,16 @@ def test_a_run_that_failed_without_a_report_is_no_success() -> None:
     assert row("people", newest=newest).badness < row("people", questions=(question("x"),)).badness
 
 
+def test_a_run_that_was_cleared_and_failed_again_has_its_report() -> None:
+    again = NOW + timedelta(hours=2)
+    newest = NewestRun(dag_id="d", run_id="r", state="failed", started_at=again)
+    told = record(outcome=RunOutcome.FAILED, ended_at_us=int((again + timedelta(hours=1)).timestamp() * 1e6))
+    first = int(NOW.timestamp() * 1e6)
+    told = replace(told, header=replace(told.header, dag_id="d", dag_run_id="r", started_at_us=first))
+    assert not row("people", newest=newest, last=told).failed_silently
+    assert row("people", newest=replace(newest, started_at=again + timedelta(hours=2)), last=told).failed_silently
+
+
 def test_the_page_of_a_very_large_plan_is_bounded_and_says_where_all_of_it_is() -> None:
     plan = large_cleanup()
     view = plan_view(plan)

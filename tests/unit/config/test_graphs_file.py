@@ -131,6 +131,7 @@ def test_a_policy_replaces_the_default_one(write: Write) -> None:
         ("  b:\n    target: {cluster: /c, id: ../x}\n", "6: graphs.b.target.id: '../x' is not the id of a graph"),
         ("  b:\n    owner: me\n", "5: graphs.b.target: field required"),
         ("  b:\n    target: {cluster: /c}\n", "6: graphs.b.target.id: field required"),
+        ("  b:\n    target: /b\n    2026-01-01: moved\n", "7: graphs.b.2026-01-01: unknown key"),
         ("  b: /somewhere\n", "5: graphs.b: it is a mapping with at least the key target"),
         ("    {\n", "6: not YAML"),
         ("surprise: 1\n", "5: surprise: unknown key; known ones are version, defaults, graphs"),
@@ -182,6 +183,8 @@ def test_a_fault_of_the_defaults_is_on_their_line_and_leaves_nothing(write: Writ
         ("version: 1\ngraphs: [a]", "2: graphs: it is a mapping from the name of a graph to what it says about it"),
         ("version: 1\ngraphs:\n  ? [a]\n  : {target: /a}", "3: a key must be a word"),
         ("a: !!python/object:os.x {}", "1: not YAML"),
+        ("version: !!bool maybe\ngraphs: {a: {target: /a}}", "1: not YAML"),
+        ("version: !!timestamp soon\ngraphs: {a: {target: /a}}", "1: not YAML"),
     ],
 )
 def test_a_file_of_another_shape(write: Write, text: str, fault: str) -> None:

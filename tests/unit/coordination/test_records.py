@@ -10,6 +10,7 @@ import pytest
 from omnigraph_ops import serde
 from omnigraph_ops.coordination.state import Records, refuse
 from omnigraph_ops.errors import CorruptGraph, InvalidInput
+from omnigraph_ops.outcomes.results import redactor
 from omnigraph_ops.storage.store import Storage
 
 HERE = "kept/a.json"
@@ -44,6 +45,12 @@ def test_only_the_first_creates_a_file(storage: Storage) -> None:
 def test_secrets_are_taken_out_of_the_text(storage: Storage) -> None:
     NOTES.write(storage, HERE, Note(text="hunter2"), clean=lambda text: text.replace("hunter2", "***"))
     assert NOTES.read(storage, HERE) == Note(text="***")
+
+
+def test_what_is_cleaned_stays_json_whatever_is_around_a_secret(storage: Storage) -> None:
+    note = Note(text='the store said token="t0ken", and hunter"2')
+    NOTES.write(storage, HERE, note, clean=redactor(['hunter"2']))
+    assert NOTES.read(storage, HERE) == Note(text='the store said token="***", and ***')
 
 
 def test_a_folder_is_read_by_name_without_what_is_not_of_the_kind(storage: Storage) -> None:

@@ -12,6 +12,7 @@ from omnigraph_ops.errors import StorageError
 from omnigraph_ops.graph.layout import now_us
 from omnigraph_ops.outcomes import audit_log
 from omnigraph_ops.outcomes.audit_log import AuditEvent
+from omnigraph_ops.storage.location import StoreAccess
 from omnigraph_ops.storage.store import Storage
 from omnigraph_ops.views.view import plain_text
 
@@ -49,6 +50,15 @@ def test_the_newest_so_many(tmp_path: Path) -> None:
     lines = plain_text(audit_log.audit_view(audit_log.AuditLog(uri="/g", entries=tuple(made)))).splitlines()
     assert lines[0] == "audit /g — 3 entries"
     assert lines[-1].split()[-5:] == ["repair", "applied", "c", "r1", "sha256:1"]
+
+
+def test_no_entry_has_a_secret(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SOME_SECRET", "canary-in-the-environment")
+    access = StoreAccess(variables={"AWS_SECRET_ACCESS_KEY": "canary-of-a-connection"})
+    text = 'refused: canary-in-the-environment, canary-of-a-connection, token="t0ken"'
+    entry = audit_log.append(Storage(str(tmp_path), access), AuditEvent.FAILED, detail=text, **ABOUT)
+    assert entry.detail == 'refused: ***, ***, token="***"'
+    assert audit_log.log_of(Storage(str(tmp_path)), "/g").entries == (entry,)
 
 
 def test_what_an_entry_says_cannot_move_a_cursor_or_begin_a_line(tmp_path: Path) -> None:

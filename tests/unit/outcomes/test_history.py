@@ -288,10 +288,11 @@ def test_a_failure_is_told_once() -> None:
 def test_secrets_do_not_reach_the_record(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "canary-in-the-environment")
     text = (
-        "s3://key:word@bucket/g?X-Amz-Signature=abc&x=1 token: t0ken canary-in-the-environment canary-of-a-connection"
+        "s3://key:word@bucket/g?X-Amz-Signature=abc&x=1 token: t0ken canary-in-the-environment canary-of-a-connection "
+        "password=\"p4ss\" secret: 's3cret'"
     )
     clean = redacted(text, ("canary-of-a-connection",))
-    assert not any(secret in clean for secret in ("word@", "abc", "t0ken", "canary"))
+    assert not any(secret in clean for secret in ("word@", "abc", "t0ken", "canary", "p4ss", "s3cret"))
     assert "x=1" in clean
     run = record(errors=(text,), attention=(text,), notes=(text,), tables=(table(error=text), table(reason=text)))
     assert "canary-in" not in str(redacted_record(run, redactor()))

@@ -81,6 +81,14 @@ def test_a_terminal_gets_no_control_characters(view: View) -> None:
     assert "\\x1b[31m" in plain_text(view)
 
 
+@pytest.mark.parametrize(
+    ("seconds", "took"), [(59.7, "1 min 0 s"), (119.6, "2 min 0 s"), (61.2, "1 min 1 s"), (1.25, "1.25 s")]
+)
+def test_no_minute_has_sixty_seconds(seconds: float, took: str) -> None:
+    run = record(started_at_us=0, ended_at_us=int(seconds * 1e6))
+    assert f"after {took}" in dict(run_view(run).facts)["Ended"]
+
+
 def test_outcomes_are_words() -> None:
     shown = plain_text(run_view(RUN))
     assert "failed" in shown
