@@ -25,6 +25,24 @@ from omnigraph_ops.quantities import DURATION, duration, exact_bytes, parse_byte
 
 SIZE = r"^\s*[0-9]{1,18}\s*(?:[kKmMgGtT]?i?[bB]?)\s*$"
 """As in `20GiB`."""
+_NO_WHOLE_NUMBER = "{said} is not a whole number"
+_WRONG = {
+    "int_parsing": _NO_WHOLE_NUMBER,
+    "int_parsing_size": _NO_WHOLE_NUMBER,
+    "int_type": _NO_WHOLE_NUMBER,
+    "int_from_float": _NO_WHOLE_NUMBER,
+    "greater_than_equal": "{said} is not a whole number of at least {ge}",
+    "greater_than": "{said} is not above {gt}",
+    "less_than_equal": "{said} is above {le}",
+    "less_than": "{said} is not a whole number below {lt}",
+    "float_parsing": "{said} is not a number",
+    "string_type": "{said} is not a text",
+    "tuple_type": "is not a list",
+    "model_type": "{said} is not a mapping of fields to values",
+    "missing": "is missing",
+    "extra_forbidden": "is unknown",
+}
+"""What is wrong with a value, by the type of pydantic's error."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -184,19 +202,5 @@ def from_words(request: type[Q], words: str) -> Q:
 
 def _sentence(kind: str, said: Any, bounds: dict[str, Any], otherwise: str) -> str:
     """What is wrong with a value, in words that need no Python. Pure."""
-    match kind:
-        case "int_parsing" | "int_parsing_size" | "int_type" | "int_from_float":
-            return f"{said!r} is not a whole number"
-        case "greater_than_equal":
-            return f"{said!r} is not a whole number of at least {bounds['ge']}"
-        case "greater_than":
-            return f"{said!r} is not above {bounds['gt']}"
-        case "less_than_equal":
-            return f"{said!r} is above {bounds['le']}"
-        case "less_than":
-            return f"{said!r} is not a whole number below {bounds['lt']}"
-        case "float_parsing":
-            return f"{said!r} is not a number"
-        case "missing":
-            return "is missing"
-    return otherwise.removeprefix("Value error, ")
+    words = _WRONG.get(kind)
+    return otherwise.removeprefix("Value error, ") if words is None else words.format(said=repr(said), **bounds)

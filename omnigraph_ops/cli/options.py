@@ -220,8 +220,15 @@ def given(request: type[Request], options: dict[str, Any]) -> list[str]:
 def request_of(request: type[Q], options: dict[str, Any]) -> Q:
     """The request that the options ask for; `UsageError` names the first that means nothing. Reads files they name."""
     words = {field.name: f"--{_word(field)}" for field in _all_fields(request)}
+
+    def spelled(where: str) -> str:
+        name, *inner = where.split(".")
+        if inner and inner[0].isdigit() and was_given(options.get(name)):
+            return ": ".join([words[name], f"entry {int(inner[0]) + 1}", *inner[1:]])
+        return words.get(where.rpartition(".")[2], where)
+
     try:
-        return build(request, _values(request, options), lambda where: words.get(where.rpartition(".")[2], where))
+        return build(request, _values(request, options), spelled)
     except InvalidInput as error:
         untouched = "" if "nothing was" in str(error) else "; nothing was read"
         raise UsageError(f"{error}{untouched}") from None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from dataclasses import replace
 from pathlib import Path
 
@@ -128,6 +129,27 @@ class TestPolicies:
         (tmp_path / "word").write_text("word")
         with pytest.raises(OpsError, match="--policies"):
             read("word")
+
+    @pytest.mark.parametrize(
+        ("text", "sentence"),
+        [
+            ("{}", "--policies: is not a list"),
+            ("[7]", "--policies: entry 1: 7 is not a mapping of fields to values"),
+            ("[{good}, {{}}]", "--policies: entry 2: table: is missing"),
+            ('[{good}, {{"table": 1}}]', "--policies: entry 2: table: 1 is not a text"),
+            ('[{{"keep": 3, "table": "node:A", "property": "at", "older_than": "1d"}}]', "entry 1: keep: is unknown"),
+        ],
+    )
+    def test_what_is_wrong_in_a_file_is_said_of_its_entry(self, tmp_path: Path, text: str, sentence: str) -> None:
+        good = json.dumps({"table": "node:Event", "property": "at", "older_than": "90d"})
+        path = tmp_path / "policies.json"
+        path.write_text(text if text == "{}" else text.format(good=good))
+        with pytest.raises(OpsError, match=re.escape(sentence)):
+            request_of(ExpireRowsRequest, {"policies": str(path)})
+
+    def test_what_is_wrong_in_an_option_is_said_of_the_option(self) -> None:
+        with pytest.raises(OpsError, match=re.escape("--property: is missing")):
+            request_of(ExpireRowsRequest, {"table": "node:Event"})
 
     @pytest.mark.parametrize("bounds", [{"max_share": 0}, {"max_share": 1.5}, {"max_rows": 0}])
     def test_bounds_must_make_sense(self, bounds: dict[str, float]) -> None:
