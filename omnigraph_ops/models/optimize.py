@@ -193,6 +193,7 @@ class OptimizePlan(StagePlan):
                 before=table.before if table.error is None else Measured(),
                 reason=table.skipped.value if table.skipped else "",
                 error=table.error,
+                due=table.decision is OptimizeDecision.OPTIMIZE,
             )
 
     def graph_before(self) -> Measured:

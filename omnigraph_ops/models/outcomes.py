@@ -186,6 +186,8 @@ class TablePlanned:
     """Why nobody can tell what there is to do."""
     asked: bool = False
     """Whether it is among what somebody is asked about."""
+    due: bool = False
+    """Whether the run does something to it, without asking anybody."""
 
 
 class StagePlan(ABC):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from typing import TypeVar
 
@@ -78,7 +78,7 @@ def parts_of(results: RunResults) -> tuple[TableParts, ...]:
         if failure.table_key:
             failures[failure.table_key].append(failure)
     before, after = dict(results.before.tables), dict(results.after.tables)
-    interrupted = results.interruption.tables if results.interruption else frozenset[str]()
+    interrupted = results.interruption.tables | _left(planned, done) if results.interruption else frozenset[str]()
     by_plan = {*results.plans, *(outcome.stage for outcome in outcomes if outcome.asks_by_plan)}
     return tuple(
         TableParts(
@@ -93,6 +93,16 @@ def parts_of(results: RunResults) -> tuple[TableParts, ...]:
             by_plan=frozenset(by_plan),
         )
         for key in sorted({*planned, *done, *failures, *interrupted})
+    )
+
+
+def _left(
+    planned: Mapping[str, Sequence[tuple[str, TablePlanned]]], done: Mapping[str, Sequence[tuple[str, TableOutcome]]]
+) -> frozenset[str]:
+    """The tables that a stage would have come to, had the run gone on. Pure."""
+    tried = {key: {stage for stage, _ in rows} for key, rows in done.items()}
+    return frozenset(
+        key for key, rows in planned.items() if any(p.due and stage not in tried.get(key, ()) for stage, p in rows)
     )
 
 

@@ -21,7 +21,7 @@ from pyspark.sql import SparkSession
 
 from omnigraph_ops.config.settings import MIB, Settings
 from omnigraph_ops.coordination.rewrite_journal import TaskOrder, TaskOutcome, perform
-from omnigraph_ops.errors import OpsError
+from omnigraph_ops.errors import OpsError, RecoveryPending
 from omnigraph_ops.graph import Graph, open_graph
 from omnigraph_ops.graph.sidecars import sidecar_names
 from omnigraph_ops.lance.commits import segment_ids
@@ -58,7 +58,7 @@ def _rewrite(spark: SparkSession, arguments: Namespace) -> OptimizeReport:
     _settle(graph)
     context = spark.sparkContext
     if len(keys) == 1:
-        return OptimizeReport.of(graph.uri, [_on_executors(context, graph, keys[0])])
+        return OptimizeReport.of(graph.uri, [_alone(context, graph, keys[0])])
     rows = {row.table_key: row for row in _every(context, graph, keys)}
     again = [row.table_key for row in rows.values() if row.error is not None]
     if again:
@@ -87,6 +87,16 @@ def _every(context: SparkContext, graph: Graph, keys: Sequence[str]) -> Iterable
     # Side by side: the tasks of one fill what those of another leave, and their indexes are built meanwhile.
     work = partial(_isolated, partial(_on_executors, context), graph)
     yield from in_parallel(work, [key for key in keys if key in large], workers=graph.settings.concurrency)
+
+
+def _alone(context: SparkContext, graph: Graph, table_key: str) -> TableStats:
+    """The row of the one table of a submit. Writes."""
+    try:
+        return _on_executors(context, graph, table_key)
+    except RecoveryPending:
+        # The driver of another submit was killed meanwhile, between its commit and its publish.
+        _settle(graph)
+        return _on_executors(context, graph, table_key)
 
 
 def _on_executors(context: SparkContext, graph: Graph, table_key: str) -> TableStats:

@@ -77,7 +77,7 @@ class Submitter:
                 raise StorageError(self._why_dead)
         if outcome is not None and outcome.error:
             raise StorageError(outcome.error) if outcome.retryable else OpsError(outcome.error)
-        raise StorageError(f"the job {job} on {self.master} {_ended(code, why)}; run the same command again")
+        raise StorageError(f"the job {job} on {self.master} {ended(code, why)}; run the same command again")
 
 
 _STARVED = b"has not accepted any resources"
@@ -108,7 +108,7 @@ class _Watched:
             self.progress(f"{self.master} has no free worker, so the job waits for one")
 
 
-def _ended(code: int, why: str) -> str:
+def ended(code: int, why: str) -> str:
     """How a submit ended that left no outcome. Pure."""
     try:
         name = signal.Signals(-code if code < 0 else code - 128).name

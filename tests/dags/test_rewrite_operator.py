@@ -108,15 +108,22 @@ def test_a_table_of_a_lot_that_fails_is_named_alone(root: Path, monkeypatch: pyt
     [
         (None, "Cannot execute: spark-submit. Error code is: 137"),
         (SubmitOutcome(error="the store did not answer"), "the store did not answer"),
+        (
+            SubmitOutcome(),
+            "the job rewrite was killed (SIGKILL) and left no outcome: a person did that, or the system when memory "
+            "ran out",
+        ),
     ],
-    ids=["killed driver", "transient error"],
+    ids=["killed driver", "transient error", "driver killed at work"],
 )
 def test_what_the_next_submit_can_finish_is_repeated(
     root: Path, monkeypatch: pytest.MonkeyPatch, leaves: SubmitOutcome[OptimizeReport] | None, message: str
 ) -> None:
     from airflow.sdk.exceptions import AirflowFailException
 
-    error, instance = run(root, monkeypatch, leaves=leaves, dies="Cannot execute: spark-submit. Error code is: 137.")
+    log = "\nLast log lines:\nedge:Knows: folding and building 3 indexes in tasks" if leaves is not None else ""
+    said = f"Cannot execute: spark-submit. Error code is: 137.{log}"
+    error, instance = run(root, monkeypatch, leaves=leaves, dies=said)
     assert str(error) == message
     assert not isinstance(error, AirflowFailException)
     assert instance.pushed["failure"][0]["message"] == message

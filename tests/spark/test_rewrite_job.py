@@ -10,11 +10,13 @@ import pytest
 from pyspark.sql import SparkSession
 
 from omnigraph_ops.coordination.rewrite_journal import TaskOrder, TaskOutcome
+from omnigraph_ops.graph import Graph
 from omnigraph_ops.models.optimize import Executor, OptimizeReport
 from omnigraph_ops.spark import rewrite_job
 from omnigraph_ops.spark.rewrite_job import SparkExecutor
 from tests.conftest import DemoGraph
 from tests.support.converged import assert_pins_are_heads
+from tests.support.kills import AFTER, kill_at
 from tests.support.spark_session import submit_in
 from tests.support.tables import rows_by_id
 
@@ -41,5 +43,27 @@ def test_the_large_tables_of_a_submit_are_at_work_together(
     report = submit_in(session)("rewrite", ("--graph", graph.uri, *words), OptimizeReport, lambda: None)
     done = [(row.table_key, row.executor, row.fragments_added, row.error) for row in report.tables]
     assert done == [(key, Executor.SPARK, 1, None) for key in TABLES]
+    assert rows_by_id(graph) == before
+    assert_pins_are_heads(graph)
+
+
+def test_a_table_is_done_although_the_driver_of_another_one_is_killed_meanwhile(
+    session: SparkSession, demo_graph: DemoGraph, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    graph, optimize = demo_graph(node_types=2, loads=3, rows=20), rewrite_job.optimize_table
+
+    def killed(of: Graph) -> Any:
+        return optimize(of, "node:Company")
+
+    def beside_a_death(of: Graph, key: str, **how: Any) -> Any:
+        monkeypatch.setattr(rewrite_job, "optimize_table", optimize)
+        kill_at(graph, killed, "put", AFTER)
+        return optimize(of, key, **how)
+
+    monkeypatch.setattr(rewrite_job, "optimize_table", beside_a_death)
+    before = rows_by_id(graph)
+    words = ("--graph", graph.uri, "--table", "node:Person")
+    (row,) = submit_in(session)("rewrite", words, OptimizeReport, lambda: None).tables
+    assert (row.error, row.fragments_added) == (None, 1)
     assert rows_by_id(graph) == before
     assert_pins_are_heads(graph)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import re
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
@@ -26,7 +27,7 @@ from omnigraph_ops.errors import InvalidInput, OpsError, StorageError
 from omnigraph_ops.graph.layout import new_ulid
 from omnigraph_ops.models.optimize import OptimizeReport, TableStats
 from omnigraph_ops.models.runs import SubmitOutcome
-from omnigraph_ops.spark.submit import reason
+from omnigraph_ops.spark.submit import ended, reason
 from omnigraph_ops.stages.registry import UNASKED_BY_NAME
 
 if TYPE_CHECKING:
@@ -41,6 +42,8 @@ APPLICATION = str(Path(omnigraph_ops.__file__).parent / "spark" / "application.p
 _LINES_KEPT = 500
 """Of the output of a submit. Of the provider's 20 none says why where a master is dead: they are one Java stack."""
 _NO_OUTCOME = "the application left no outcome"
+_EXIT_CODE = re.compile(r"Error code is: (-?\d+)")
+"""As the provider tells it."""
 _WITHOUT_CONNECTION = "yarn"
 """The master of a provider that could not read its connection."""
 RESULT = (
@@ -81,18 +84,18 @@ class SubmitJobOperator(OmnigraphOperator, SparkSubmitOperator):
             OpsError: the application calls its failure final.
         """
         self.application_args = [job, "--result-uri", f"{graph.uri}/{self.result}", *arguments]
-        why = _NO_OUTCOME
+        said = _NO_OUTCOME
         try:
             SparkSubmitOperator.execute(self, context)
         except AirflowException as error:
-            why = reason(str(error))
+            said = str(error)
         except ENDED_FROM_OUTSIDE:
             # Airflow calls `on_kill` later: by then the journal says what the job did, and it must not go on.
             self.on_kill()
             raise
         outcome = outcome_at(graph.storage, self.result, value)
         if outcome is None or outcome.value is None:
-            raise _failure(outcome, why)
+            raise _failure(job, outcome, said)
         return outcome.value
 
     def on_kill(self) -> None:
@@ -126,18 +129,18 @@ class TaskSubmits:
             # There is no such binary, or the connection names one that the provider does not take.
             raise OpsError(f"the job {job} could not be submitted through spark_default: {error}") from None
         except AirflowException as error:
-            why = reason(str(error))
+            said = str(error)
         except ENDED_FROM_OUTSIDE:
             self.kill()
             raise
         else:
-            why = _NO_OUTCOME
+            said = _NO_OUTCOME
         outcome = outcome_at(self.graph.storage, result, value)
         if outcome is not None and outcome.value is not None:
             return outcome.value
         if self._killed:
             raise StorageError(f"the task was asked to end, and ended its submit of the job {job}")
-        raise _failure(outcome, why)
+        raise _failure(job, outcome, said)
 
     def kill(self) -> None:
         """End the submit that is at work. Kills processes."""
@@ -224,11 +227,22 @@ def driver_variables(address: Address, hook: SparkSubmitHook) -> dict[str, str]:
     return {**address.settings, **address.store}
 
 
-def _failure(outcome: SubmitOutcome[T] | None, otherwise: str) -> OpsError:
-    """The error that lets the submit be repeated, or not. Pure."""
-    final = outcome is not None and not outcome.retryable
-    message = (outcome.error if outcome is not None else None) or otherwise
-    return OpsError(message) if final else StorageError(message)
+def _failure(job: str, outcome: SubmitOutcome[T] | None, said: str) -> OpsError:
+    """The error that lets the submit be repeated, or not. Pure.
+
+    Args:
+        said: what the provider says of the submit.
+    """
+    if outcome is None:
+        return StorageError(reason(said))
+    message = outcome.error or _lost(job, said)
+    return StorageError(message) if outcome.retryable else OpsError(message)
+
+
+def _lost(job: str, said: str) -> str:
+    """How a job ended that had begun and left no outcome: its last lines are of its work. Pure."""
+    code = _EXIT_CODE.search(said)
+    return f"the job {job} {ended(int(code[1]), reason(said))}" if code else reason(said)
 
 
 class SubmitRewriteOperator(OptimizeLotOperator, SubmitJobOperator):

@@ -133,6 +133,19 @@ def test_an_interrupted_run_has_an_outcome_of_its_own_and_keeps_what_was_done() 
     assert older.counts.interrupted == 0
 
 
+def test_a_table_that_an_interrupted_run_did_not_come_to_is_no_table_without_work() -> None:
+    decisions = {"node:A": PlanDecision.OPTIMIZE, "node:B": PlanDecision.OPTIMIZE, "node:C": PlanDecision.NO_OP}
+    tables = tuple(
+        TablePlan(table_key=key, decision=decision, read_version=4, lance_head_version=4)
+        for key, decision in decisions.items()
+    )
+    report = optimized(TableStats(table_key="node:A", committed=True))
+    plan = OptimizePlan(uri="/g", stamp=6, graph_version=7, tables=tables)
+    run = made(report, plan, interruption=Interruption(reason="the run ended without its report", tables=frozenset()))
+    assert [table.outcome for table in run.tables] == [DONE, INTERRUPTED, NOTHING]
+    assert (run.counts.interrupted, run.counts.nothing_to_do) == (1, 1)
+
+
 def test_a_run_that_did_nothing_says_so() -> None:
     run = made()
     assert (run.outcome, run.tables, run.errors) == (NOTHING, (), ())
