@@ -15,6 +15,8 @@ from omnigraph_ops.models.optimize import TablePlan
 
 T = TypeVar("T")
 R = TypeVar("R")
+_AT_ONCE = 10_000
+"""Items that the threads are given together: each costs two kilobytes until all of them are done."""
 _LOOK_SECONDS = 0.5
 """How often the thread that waits for the others handles the signals that came."""
 _ABORT_SECONDS = 2.0
@@ -32,16 +34,11 @@ def in_parallel(
     """
     most = max(1, min(workers, len(items)))
     pool = ThreadPoolExecutor(max_workers=most, thread_name_prefix="table")
-    futures: list[Future[R]] = []
+    futures, results = list[Future[R]](), list[R]()
     try:
-        futures += [pool.submit(work, item) for item in items]
-        done, left = set[Future[R]](), set(futures)
-        while left and not any(future.exception() for future in done):
-            # Not one long wait: a signal that the system gives to another thread does not end it.
-            done, left = wait(futures, timeout=_LOOK_SECONDS, return_when=FIRST_EXCEPTION)
-        # By item among those that failed together; what `on_error` makes of the others is no cause.
-        failed = next((f for f in futures if f in done and f.exception() is not None), None)
-        results = [future.result() for future in (futures if failed is None else [failed])]
+        for start in range(0, len(items), _AT_ONCE):
+            futures = [pool.submit(work, item) for item in items[start : start + _AT_ONCE]]
+            results += _results(futures)
     except BaseException as error:
         pool.shutdown(wait=False, cancel_futures=True)
         if on_error is not None:
@@ -53,6 +50,17 @@ def in_parallel(
         raise
     pool.shutdown()
     return results
+
+
+def _results(futures: Sequence[Future[R]]) -> list[R]:
+    """What came of them, in their order; raises the first error, without a wait for the others. Waits."""
+    done, left = set[Future[R]](), set(futures)
+    while left and not any(future.exception() for future in done):
+        # Not one long wait: a signal that the system gives to another thread does not end it.
+        done, left = wait(futures, timeout=_LOOK_SECONDS, return_when=FIRST_EXCEPTION)
+    # By item among those that failed together; what `on_error` makes of the others is no cause.
+    failed = next((f for f in futures if f in done and f.exception() is not None), None)
+    return [future.result() for future in (futures if failed is None else [failed])]
 
 
 Lot = tuple[str, ...]

@@ -30,7 +30,7 @@ from omnigraph_ops.errors import OpsError, OutcomeUnknown, StorageError, Transie
 from omnigraph_ops.models.runs import TaskAttempt
 from omnigraph_ops.outcomes import audit_log
 from omnigraph_ops.outcomes.audit_log import AuditEvent
-from omnigraph_ops.outcomes.results import RunResults, Snapshot, StageFailure, with_units
+from omnigraph_ops.outcomes.results import RunResults, Snapshot, StageFailure, redacted, with_units
 from omnigraph_ops.stages.registry import BY_NAME, tasks_by_stage
 
 if TYPE_CHECKING:
@@ -127,7 +127,9 @@ def failures_of(context: Context, table_key: str | None, error: BaseException) -
     """What the report says of a task that failed, or of the tables in it. Pure."""
     told: Sequence[Failure] | None = getattr(error, "failures", None)
     task = attempt_of(context)
-    failure = Failure(task_id=task.task_id, table_key=table_key, message=_sentence(error), map_index=task.map_index)
+    failure = Failure(
+        task_id=task.task_id, table_key=table_key, message=redacted(_sentence(error)), map_index=task.map_index
+    )
     return told or (failure,)
 
 

@@ -84,6 +84,17 @@ def test_a_skip_and_a_wait_leave_no_sentence(signal: str) -> None:
     assert instance.pushed == {}
 
 
+def test_a_failure_leaves_no_secret(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whoever may read the run sees what its tasks left, and a store may repeat what it was sent."""
+    from omnigraph_airflow.operators.base import failures_told
+
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "wJalrXUtnFEMI")
+    instance = Instance("optimize_table")
+    with pytest.raises(errors.StorageError), failures_told({"ti": instance}):  # type: ignore[typeddict-item]
+        raise errors.StorageError('refused: key wJalrXUtnFEMI, token="abc"')
+    assert [f["message"] for f in instance.pushed["failure"]] == ['refused: key ***, token="***"']
+
+
 def test_a_failure_leaves_its_sentence_and_its_table() -> None:
     from omnigraph_airflow.operators.base import failures_told
 

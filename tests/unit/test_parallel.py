@@ -1,9 +1,14 @@
-"""How tables are dealt onto processes."""
+"""How tables are dealt onto processes, and items onto threads."""
 
 from __future__ import annotations
 
+import threading
+
+import pytest
+
+from omnigraph_ops import parallel
 from omnigraph_ops.models.optimize import OptimizeDecision, TablePlan
-from omnigraph_ops.parallel import MOST_LOTS, SHARED_LOTS, deal, lots_of
+from omnigraph_ops.parallel import MOST_LOTS, SHARED_LOTS, deal, in_parallel, lots_of
 
 SMALL = 100
 
@@ -56,3 +61,31 @@ def test_however_many_tables_are_big_the_scheduler_can_map_them() -> None:
 
 def test_nothing_makes_no_lot() -> None:
     assert lots_of([], small_bytes=SMALL) == deal([]) == ()
+
+
+def test_of_many_items_the_threads_are_given_some_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A backup may have millions of files."""
+    monkeypatch.setattr(parallel, "_AT_ONCE", 3)
+    given, counted = list[int](), threading.Lock()
+
+    def work(number: int) -> int:
+        with counted:
+            given.append(number)
+        return -number
+
+    assert in_parallel(work, range(8), workers=4) == [-n for n in range(8)]
+    assert [sorted(given[n : n + 3]) for n in (0, 3, 6)] == [[0, 1, 2], [3, 4, 5], [6, 7]]
+
+
+def test_an_error_ends_what_the_threads_were_not_given_yet(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(parallel, "_AT_ONCE", 2)
+    given = list[int]()
+
+    def work(number: int) -> None:
+        given.append(number)
+        if number == 2:
+            raise ValueError("the third")
+
+    with pytest.raises(ValueError, match="the third"):
+        in_parallel(work, range(9), workers=1)
+    assert max(given) <= 3
