@@ -37,7 +37,6 @@ _NOTICED_SECONDS = 2.0
 _HOLDS_A_LEASE = frozenset({"coordination/lease.py", "coordination/pace.py", "progress.py", "outcomes/runs.py"})
 """Where waiting is given to the caller, or is what the caller gives."""
 _SHORT = {
-    "coordination/fence.py": "the thread that lifts a fence; the verb does not wait for it",
     "stages/freeze/observe.py": "eight looks, a tenth of a second apart",
     "coordination/graph_view.py": "four looks, a fifth of a second apart",
     "stages/freeze/files.py": "three looks, a fifth of a second apart",
