@@ -9,7 +9,6 @@ declared once, beside its type.
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -186,8 +185,8 @@ class Records(Generic[T]):
 
     def write(self, storage: Storage, path: str, value: T, *, clean: Callable[[str], str] | None = None) -> None:
         """Put a file whole, in place of the one that is there; `clean` takes secrets out of its texts. Writes."""
-        plain = serde.to_json(value) if clean is None else _cleaned(serde.to_json(value), clean)
-        storage.write(path, json.dumps(plain, indent=2, ensure_ascii=False).encode())
+        said = value if clean is None else _cleaned(serde.to_json(value), clean)
+        storage.write(path, serde.dumps(said).encode())
 
     def create(self, storage: Storage, path: str, value: T) -> bool:
         """Put a file where there is none; whether it was put. Writes."""

@@ -102,7 +102,7 @@ class Graph:
     def is_alone(self) -> bool:
         """Whether nobody else publishes right now; ask each time, a fence may be lifted meanwhile. Reads the fence."""
         fence = self.run_context.fence
-        if fence is not None and fence.is_up and not any(map(self.is_own_fence, self.schema_apply_locks())):
+        if fence is not None and fence.is_up and not self.has_fence():
             fence.take_down()
             _LOG.warning("somebody removed the fence of %s; the run goes on beside writers, no longer alone", self.uri)
         return self.run_context.exclusive
@@ -217,6 +217,10 @@ class Graph:
     def is_locked(self) -> bool:
         """Whether a schema apply, or somebody else's fence, keeps writers away. Reads."""
         return any(not self.is_own_fence(lock) for lock in self.schema_apply_locks())
+
+    def has_fence(self) -> bool:
+        """Whether the fence of this run is there, also when its time is over. Reads."""
+        return any(map(self.is_own_fence, self.schema_apply_locks()))
 
     def is_own_fence(self, lock: BranchRef) -> bool:
         """Whether a schema-apply lock is the fence of this run, up or about to be removed. Pure."""

@@ -18,9 +18,8 @@ from omnigraph_ops.errors import StorageError
 from omnigraph_ops.graph.layout import new_ulid, now_us
 from omnigraph_ops.models.history import RunDecision, RunHeader
 from omnigraph_ops.models.runs import TaskAttempt
-from omnigraph_ops.outcomes.results import RunResults, outcomes_of, redacted
+from omnigraph_ops.outcomes.results import RunResults, outcomes_of, redactor_of
 from omnigraph_ops.quantities import moment
-from omnigraph_ops.storage.location import CREDENTIALS
 from omnigraph_ops.storage.store import Storage
 from omnigraph_ops.views.view import Section, View, filled
 
@@ -104,8 +103,7 @@ def subject_of(
 def append(storage: Storage, event: AuditEvent, *, detail: str = "", **subject: Unpack[Subject]) -> AuditEntry:
     """Add one entry, without any secret that is known. Writes."""
     at_us = now_us()
-    named = storage.access.variables
-    said = redacted(detail, [named[name] for name in CREDENTIALS if named.get(name)])
+    said = redactor_of(storage)(detail)
     entry = AuditEntry(at_us=at_us, event=event, detail=said, **subject)
     _ENTRIES.write(storage, f"{AUDIT_DIR}/{new_ulid(at_us)}.json", entry)
     return entry

@@ -31,7 +31,7 @@ from omnigraph_ops.outcomes.results import (
     in_turn,
     outcomes_of,
     redacted_record,
-    redactor,
+    redactor_of,
 )
 
 R = TypeVar("R", bound=TableRow)
@@ -272,18 +272,9 @@ def _graph_before(results: RunResults, tables: Iterable[TableRecord]) -> Measure
     return replace(known, fragments=after.fragments + sum(w.fragments_removed - w.fragments_added for w in maintained))
 
 
-_CREDENTIALS = ("aws_access_key_id", "aws_secret_access_key", "aws_session_token")
-
-
 def table_of(graph: Graph) -> HistoryTable:
     """The table of a graph, reached as the graph is. Pure."""
     return HistoryTable(f"{graph.storage.root}/{HISTORY_PATH}", graph.lance.storage_options)
-
-
-def redactor_of(graph: Graph) -> Callable[[str], str]:
-    """Takes out of texts what must never be part of a record or a journal. Reads the environment."""
-    options = graph.lance.storage_options or {}
-    return redactor([options[name] for name in _CREDENTIALS if options.get(name)])
 
 
 _RUNS = "table_key IS NULL"
@@ -348,7 +339,7 @@ def keep(graph: Graph, make: Callable[[], RunRecord], *, warn: Warn) -> tuple[Ru
 
 
 def _add(graph: Graph, record: RunRecord) -> None:
-    table_of(graph).append(rows_of(redacted_record(record, redactor_of(graph))))
+    table_of(graph).append(rows_of(redacted_record(record, redactor_of(graph.storage))))
 
 
 def _keep_small(graph: Graph, record: RunRecord) -> None:

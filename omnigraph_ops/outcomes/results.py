@@ -16,6 +16,7 @@ from omnigraph_ops.errors import InvalidInput
 from omnigraph_ops.models.history import Measured, RunDecision, RunRecord
 from omnigraph_ops.models.outcomes import Outcome, StagePlan, StageReport
 from omnigraph_ops.models.runs import Unit
+from omnigraph_ops.storage.store import Storage
 
 if TYPE_CHECKING:
     from omnigraph_ops.graph import Graph
@@ -42,6 +43,11 @@ def redactor(secrets: Collection[str] = ()) -> Callable[[str], str]:
     """Does to texts as `redacted`, with what is secret in the environment now. Reads it."""
     found = {v for name, v in os.environ.items() if _SECRET_NAMES.search(name) and len(v) >= _SHORTEST}
     return partial(_clean, sorted({*found, *secrets}, key=len, reverse=True))
+
+
+def redactor_of(storage: Storage) -> Callable[[str], str]:
+    """Takes out of texts what must never be part of what is kept of a run. Reads the environment."""
+    return redactor(storage.access.secrets)
 
 
 def redacted_record(record: RunRecord, clean: Callable[[str], str]) -> RunRecord:

@@ -17,7 +17,7 @@ from omnigraph_ops.models.outcomes import StageReport
 from omnigraph_ops.models.runs import RunIntent, TaskAttempt, Unit
 from omnigraph_ops.outcomes import audit_log, history, run_journal
 from omnigraph_ops.outcomes.audit_log import AuditEvent, audit_end
-from omnigraph_ops.outcomes.history import record_of, redactor_of
+from omnigraph_ops.outcomes.history import record_of
 from omnigraph_ops.outcomes.results import (
     Interruption,
     RunResults,
@@ -25,6 +25,7 @@ from omnigraph_ops.outcomes.results import (
     StageFailure,
     UnitRecord,
     redacted_record,
+    redactor_of,
     refuse_unknown,
     with_units,
     with_value,
@@ -147,7 +148,7 @@ class RecordedRun(Run):
         """Leave the record to whoever settles: the history could not be written. Writes."""
         if self._wrote_intent:
             with contextlib.suppress(OpsError):
-                kept = redacted_record(record, redactor_of(self._graph))
+                kept = redacted_record(record, redactor_of(self._graph.storage))
                 run_journal.keep_record(self._graph.storage, self.folder, kept)
 
     def settled(self) -> None:
@@ -160,7 +161,7 @@ class RecordedRun(Run):
 
     def _note(self, number: int, record: UnitRecord) -> None:
         if self.keeps_journal:
-            clean = redactor_of(self._graph)
+            clean = redactor_of(self._graph.storage)
             run_journal.note(self._graph.storage, self.folder, number, record, clean=clean)
 
     def _write_intent(self) -> None:

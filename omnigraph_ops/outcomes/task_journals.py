@@ -24,8 +24,8 @@ from omnigraph_ops.models.history import RunHeader, RunRecord, UnsettledRun
 from omnigraph_ops.models.runs import TaskAttempt
 from omnigraph_ops.outcomes import history, run_journal
 from omnigraph_ops.outcomes.audit_log import AuditEvent, audit_end
-from omnigraph_ops.outcomes.history import record_of, redactor_of
-from omnigraph_ops.outcomes.results import Interruption, RunResults, merged, refuse_unknown, with_units
+from omnigraph_ops.outcomes.history import record_of
+from omnigraph_ops.outcomes.results import Interruption, RunResults, merged, redactor_of, refuse_unknown, with_units
 from omnigraph_ops.outcomes.run_journal import Journal, Warn
 from omnigraph_ops.outcomes.runs import CUT_OFF, RecordedRun, end_audit, results_of, turn
 from omnigraph_ops.parallel import in_parallel
@@ -293,4 +293,4 @@ def _header_in(storage: Storage, file: Stored) -> RunHeader | None:
 
 
 def _put(graph: Graph, folder: str, left: TaskLeft) -> None:
-    _LEFTS.write(graph.storage, f"{folder}/{_LEFT}", left, clean=redactor_of(graph))
+    _LEFTS.write(graph.storage, f"{folder}/{_LEFT}", left, clean=redactor_of(graph.storage))

@@ -20,7 +20,7 @@ from omnigraph_ops.errors import InvalidInput, NotAGraph
 _TRUTHY = {"1", "true", "TRUE", "True", "yes", "YES", "on", "ON"}
 _ENDPOINT = ("AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL")
 """Where S3 is, the variable of that service first; neither for AWS itself."""
-CREDENTIALS = ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN")
+_CREDENTIALS = ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -37,7 +37,7 @@ class StoreAccess:
         """`storage_options` for pylance, None for local paths. Reads the environment."""
         if not root.startswith("s3://"):
             return None
-        options = self._named(*(name.lower() for name in CREDENTIALS))
+        options = self._named(*(name.lower() for name in _CREDENTIALS))
         options["aws_region"] = self._value("AWS_REGION", "AWS_DEFAULT_REGION") or "us-east-1"
         if url := self._value(*_ENDPOINT):
             options["aws_endpoint"] = url
@@ -58,6 +58,11 @@ class StoreAccess:
             options["client_kwargs"] = {"region_name": region}
         return options
 
+    @property
+    def secrets(self) -> tuple[str, ...]:
+        """The values of the credentials that are named here. Pure."""
+        return tuple(filter(None, self._named(*_CREDENTIALS).values()))
+
     def _value(self, *names: str) -> str:
         """What the first of these variables that is not empty says; empty when all are. Reads the environment."""
         env = {**os.environ, **self.variables}
@@ -65,7 +70,7 @@ class StoreAccess:
 
     def _named(self, *names: str) -> dict[str, str]:
         """The credentials that are named here, under the names of a client. Pure."""
-        pairs = zip(names, CREDENTIALS, strict=True)
+        pairs = zip(names, _CREDENTIALS, strict=True)
         return {name: self.variables[variable] for name, variable in pairs if variable in self.variables}
 
 

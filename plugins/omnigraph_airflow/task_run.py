@@ -124,7 +124,7 @@ def run_of(graph: Graph) -> RecordedRun:
 
 
 def failures_of(context: Context, table_key: str | None, error: BaseException) -> Sequence[Failure]:
-    """What the report says of a task that failed, or of the tables in it. Pure."""
+    """What the report says of a task that failed, or of the tables in it, without secrets. Reads the environment."""
     told: Sequence[Failure] | None = getattr(error, "failures", None)
     task = attempt_of(context)
     failure = Failure(

@@ -246,7 +246,7 @@ def _compact(graph: Graph, key: str, path: str, keeper: LeaseKeeper) -> TableSta
             return TableStats(table_key=key)
         results = [execute_task(dataset, task.payload) for task in tasks]
         # Also behind a fence whose time is over: it is not lifted in the middle of this.
-        if not graph.settings.exclusive and not any(map(graph.is_own_fence, graph.schema_apply_locks())):
+        if not graph.settings.exclusive and not graph.has_fence():
             return TableStats(table_key=key, skipped=SkipReason.NOT_EXCLUSIVE)
         unit = Unit(name=key, stage="optimize", table_key=key, table_path=path, version=int(dataset.version))
         begin_held(graph, unit, keeper)
