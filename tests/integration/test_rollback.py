@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
+import threading
+from collections.abc import Callable, Iterator
 from datetime import datetime
 from typing import Any
 
+import lance
 import pyarrow as pa
 import pytest
 
+from omnigraph_ops.config.settings import Settings
 from omnigraph_ops.coordination.fence import current_lock, read_note
 from omnigraph_ops.graph import Graph, open_graph
-from omnigraph_ops.graph.layout import COMMITS_DIR, new_ulid
+from omnigraph_ops.graph.layout import COMMITS_DIR, MANIFEST_DIR, new_ulid
 from omnigraph_ops.graph.publish import publish, table_update
 from omnigraph_ops.graph.sidecars import sidecar_path
 from omnigraph_ops.graph.stamp3 import Stamp3
-from omnigraph_ops.models.health import CheckStatus
+from omnigraph_ops.models.health import CheckStatus, RecoveryOutcome
 from omnigraph_ops.stages.optimize.run import optimize_table, plan_optimize
 from omnigraph_ops.stages.recovery import unpublished
 from omnigraph_ops.stages.recovery.check import check
@@ -55,6 +59,27 @@ def test_the_published_rows_are_in_place_again(graph: Graph) -> None:
     assert current_lock(after) is None
     check_lineage(after, None)
     assert recover(after).outcomes == ()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("finish", [unpublished.publish_leftovers, unpublished.roll_back], ids=lambda f: f.__name__)
+def test_tables_are_opened_side_by_side(
+    graph: Graph, monkeypatch: pytest.MonkeyPatch, finish: Callable[[Graph], Iterator[RecoveryOutcome]]
+) -> None:
+    """Each of both tables is opened only when the other one is about to be."""
+    opened, real, together = set[str](), lance.dataset, threading.Barrier(2, timeout=60)
+    kinds = {entry_of(graph, key).path for key in (PERSON, KNOWS)}
+
+    def dataset(uri: str, **options: Any) -> lance.LanceDataset:
+        (table,) = [path for path in kinds if uri.endswith(path)] or [MANIFEST_DIR]
+        if table in kinds - opened:
+            opened.add(table)
+            together.wait()
+        return real(uri, **options)
+
+    monkeypatch.setattr(lance, "dataset", dataset)
+    assert list(finish(open_graph(graph.uri, Settings(concurrency=2)))) == []
+    assert (opened, together.broken) == (kinds, False)
 
 
 @pytest.mark.slow

@@ -33,7 +33,7 @@ from __future__ import annotations
 
 import contextlib
 import logging
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Self
@@ -60,6 +60,7 @@ from omnigraph_ops.lance.evidence import other_rows, wrong_content
 from omnigraph_ops.lance.gateway import Dataset, DatasetMissing, live_rows
 from omnigraph_ops.models.health import RecoverReport, RecoveryOutcome
 from omnigraph_ops.models.runs import Unit
+from omnigraph_ops.parallel import in_parallel
 from omnigraph_ops.stages.recovery.unhealed import branch_findings
 
 
@@ -179,8 +180,10 @@ def publish_leftovers(graph: Graph) -> Iterator[RecoveryOutcome]:
         RecoveryPending, GraphFrozen: something else has to be settled first; nothing was published.
         LeaseHeld: another maintenance run is at work.
     """
-    found = [entry for entry in graph.maintained(graph.state()) if left_by_us(graph, entry) is not None]
-    yield from (outcome for entry in found if (outcome := _publish(graph, entry.table_key)) is not None)
+    entries = graph.maintained(graph.state())
+    left = in_parallel(partial(left_by_us, graph), entries, workers=graph.settings.concurrency)
+    found = [entry.table_key for entry, ours in zip(entries, left, strict=True) if ours is not None]
+    yield from (outcome for table_key in found if (outcome := _publish(graph, table_key)) is not None)
 
 
 def _publish(graph: Graph, table_key: str) -> RecoveryOutcome | None:
@@ -332,10 +335,10 @@ def _concerned(graph: Graph) -> list[_Where]:
     return [*((None, table_key) for table_key in on_main), *((f.branch, f.table_key) for f in ahead)]
 
 
-def _recoverable(graph: Graph, concerned: Iterable[_Where]) -> Mapping[_Where, Overlaid]:
+def _recoverable(graph: Graph, concerned: Sequence[_Where]) -> Mapping[_Where, Overlaid]:
     """What there is to roll back of these tables. Reads."""
-    found = ((where, recoverable(graph, *where)) for where in concerned)
-    return {where: table for where, table in found if table is not None}
+    found = in_parallel(lambda where: recoverable(graph, *where), concerned, workers=graph.settings.concurrency)
+    return {where: table for where, table in zip(concerned, found, strict=True) if table is not None}
 
 
 def recoverable(graph: Graph, branch: str | None, table_key: str) -> Overlaid | None:
@@ -353,7 +356,7 @@ def recoverable(graph: Graph, branch: str | None, table_key: str) -> Overlaid | 
 def _settled(graph: Graph, seen: Mapping[_Where, Overlaid]) -> Mapping[_Where, Overlaid]:
     """Those that are as they were a moment ago. Reads."""
     graph.run.pause(_SETTLE_SECONDS)
-    now = _recoverable(graph, seen)
+    now = _recoverable(graph, list(seen))
     return {where: table for where, table in now.items() if seen[where] == table}
 
 
