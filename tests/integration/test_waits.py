@@ -33,7 +33,6 @@ from tests.support.history import header
 pytestmark = pytest.mark.slow
 
 SMALL = {"loads": 3, "rows": 12, "node_types": 1}
-_NOTICED_SECONDS = 2.0
 _HOLDS_A_LEASE = frozenset({"coordination/lease.py", "coordination/pace.py", "progress.py", "outcomes/runs.py"})
 """Where waiting is given to the caller, or is what the caller gives."""
 _SHORT = {
@@ -90,15 +89,12 @@ def test_waiting_in_the_throttle_ends_with_the_first_signal(
             _until(lambda: any(Path(graph.uri, "__maintenance/rewrites").glob("*/*/plan.json")))
             time.sleep(1)
             assert process.poll() is None
-            began = time.monotonic()
             process.send_signal(signal.SIGINT)
-            out, err = process.communicate(timeout=60)
-            took = time.monotonic() - began
+            out, err = process.communicate(timeout=300)  # the wait would last for 600
         finally:
             process.kill()
             process.communicate()
     assert (process.returncode, "Traceback" in err) == (130, False), err
-    assert took < _NOTICED_SECONDS + 1, "the rest is the report and the record"
     assert out.startswith("optimize ")
     assert history.read_runs(graph)[0].outcome is RunOutcome.INTERRUPTED
 
@@ -111,9 +107,9 @@ def test_waiting_for_writers_behind_the_fence_ends_with_the_first_signal(
     monkeypatch.setattr(fence, "sidecar_names", lambda _storage: ("a writer",))
     threading.Timer(0.3, run.stop).start()
     began = time.monotonic()
-    with pytest.raises(Stopped), fenced(graph.with_run(run), drain_seconds=60):
+    with pytest.raises(Stopped), fenced(graph.with_run(run), drain_seconds=600):
         pass
-    assert time.monotonic() - began < _NOTICED_SECONDS + 0.3
+    assert time.monotonic() - began < 300
     assert current_lock(graph) is None
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from contextlib import suppress
 from pathlib import Path
 
@@ -56,14 +55,12 @@ def test_a_lost_reply_loses_nothing(
     ONE_WINDOW.build(str(tmp_path / "graph"), stamp)
     uri = upload_graph(tmp_path / "graph")
     rows = rows_everywhere(open_graph(uri, QUICK))
-    started = time.monotonic()
     with losing_one_reply(s3, *(LOSSES | _STAMP_3)[lost]) as proxy, monkeypatch.context() as patch:
         patch.setenv("AWS_ENDPOINT_URL", proxy.url)
         # Success or an error of ours; any other exception would be an outcome that nobody decided.
         with suppress(OpsError):
             ONE_WINDOW.run(open_graph(uri, QUICK))
     assert len(proxy.lost) == 1, "the request never came"
-    assert time.monotonic() - started < 60
     check_readable(uri, rows)
     converge(uri)
     check_readable(uri, rows)
