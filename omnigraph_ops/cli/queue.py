@@ -32,8 +32,11 @@ def queued(call: Call) -> int | None:
     """Start the DAG, with what the options say; None where they do not ask for that. Triggers the nightly DAG."""
     if not call.options["queue"]:
         return None
-    if call.given("tables", "exclusive", "fence"):
-        raise UsageError("--queue starts the nightly DAG, which takes neither --table nor --exclusive nor --fence")
+    if call.given("tables", "exclusive", "fence", "spark"):
+        raise UsageError(
+            "--queue starts the nightly DAG, which takes neither --table nor --exclusive nor --fence nor --spark; its "
+            "rewrites run on Spark from OMNIGRAPH_OPS_SPARK_THRESHOLD_BYTES on; nothing was queued"
+        )
     if call.options["defer_index_remap"]:
         raise UsageError("--queue: set OMNIGRAPH_OPS_DEFER_INDEX_REMAP where Airflow runs instead")
     wanted = request_of(OptimizeRequest, call.options).model_dump(mode="json", exclude=_NOT_FOR_A_NIGHT)

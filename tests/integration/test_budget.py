@@ -255,4 +255,5 @@ def test_queue_needs_an_address_a_token_and_nothing_that_the_dag_lacks(
     assert_refused(cli("optimize --queue", graph.uri), "OMNIGRAPH_OPS_AIRFLOW_TOKEN")
     monkeypatch.setenv("OMNIGRAPH_OPS_AIRFLOW_TOKEN", "t")
     assert_refused(cli("optimize --queue", graph.uri), "no connection to http://127.0.0.1:1 (")
-    assert_refused(cli("optimize --queue --fence", graph.uri), "--queue starts the nightly DAG", code=2)
+    for option in ("--fence", "--exclusive", "--table node:Person", "--spark local[2]"):
+        assert_refused(cli(f"optimize --queue {option}", graph.uri), "--queue starts the nightly DAG", code=2)
