@@ -61,7 +61,7 @@ def queue_run(conf: Mapping[str, object]) -> QueuedRun:
     Raises:
         InvalidInput: no address or no token; nothing was sent.
         OpsError: Airflow refused the run, or could not be reached.
-        OutcomeUnknown: no answer came; the message names the run to look for.
+        OutcomeUnknown: no answer came, or one that does not tell; the message names the run to look for.
     """
     import ssl
 
@@ -89,6 +89,9 @@ def queue_run(conf: Mapping[str, object]) -> QueuedRun:
         raise _unknown(f"Airflow at {base} gave no answer ({error})", run_id) from None
     if not answer.is_success:
         refusal = f"{answer.status_code} {_detail(answer)}"
+        if answer.is_server_error:
+            # Of a proxy, perhaps, before an Airflow that took the run.
+            raise _unknown(f"Airflow at {base} did not say whether it took the run ({refusal})", run_id)
         raise OpsError(f"Airflow at {base} refused the run ({refusal}); nothing was queued")
     try:
         run = answer.json()
