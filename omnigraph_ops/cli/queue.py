@@ -32,8 +32,11 @@ def queued(call: Call) -> int | None:
     """Start the DAG, with what the options say; None where they do not ask for that. Triggers the nightly DAG."""
     if not call.options["queue"]:
         return None
-    if call.given("tables", "exclusive", "fence"):
-        raise UsageError("--queue starts the nightly DAG, which takes neither --table nor --exclusive nor --fence")
+    if call.given("tables", "exclusive", "fence", "spark"):
+        raise UsageError(
+            "--queue starts the nightly DAG, which takes neither --table nor --exclusive nor --fence nor --spark; its "
+            "rewrites run on Spark from OMNIGRAPH_OPS_SPARK_THRESHOLD_BYTES on; nothing was queued"
+        )
     if call.options["defer_index_remap"]:
         raise UsageError("--queue: set OMNIGRAPH_OPS_DEFER_INDEX_REMAP where Airflow runs instead")
     wanted = request_of(OptimizeRequest, call.options).model_dump(mode="json", exclude=_NOT_FOR_A_NIGHT)
@@ -58,7 +61,7 @@ def queue_run(conf: Mapping[str, object]) -> QueuedRun:
     Raises:
         InvalidInput: no address or no token; nothing was sent.
         OpsError: Airflow refused the run, or could not be reached.
-        OutcomeUnknown: no answer came; the message names the run to look for.
+        OutcomeUnknown: no answer came, or one that does not tell; the message names the run to look for.
     """
     import ssl
 
@@ -86,6 +89,9 @@ def queue_run(conf: Mapping[str, object]) -> QueuedRun:
         raise _unknown(f"Airflow at {base} gave no answer ({error})", run_id) from None
     if not answer.is_success:
         refusal = f"{answer.status_code} {_detail(answer)}"
+        if answer.is_server_error:
+            # Of a proxy, perhaps, before an Airflow that took the run.
+            raise _unknown(f"Airflow at {base} did not say whether it took the run ({refusal})", run_id)
         raise OpsError(f"Airflow at {base} refused the run ({refusal}); nothing was queued")
     try:
         run = answer.json()

@@ -28,6 +28,7 @@ from omnigraph_ops.cli.options import (
 from omnigraph_ops.cli.queue import QUEUE, queued
 from omnigraph_ops.errors import ApprovalMissing, InvalidInput, OpsError, UsageError
 from omnigraph_ops.progress import Stopped
+from omnigraph_ops.quantities import duration
 from omnigraph_ops.requests import fields_of
 from omnigraph_ops.stages.registry import PLANNED, UNASKED
 from omnigraph_ops.stages.stage import AnyPlanned, AnyRun, Effect, Submit
@@ -256,6 +257,8 @@ def _how_to_apply(call: Call, stage: AnyPlanned, graph: Graph, kept: str | None,
     also = [f"--{name.replace('_', '-')}" for name in ("allow_young", "fence") if said.get(name)]
     if said.get("spark") is not None and (kept is None or stage.applies_on_spark):
         also += ["--spark", said["spark"]]
+    also += ["--engine", said["engine"]] if said.get("engine") is not None else []
+    also += ["--fence-seconds", duration(said["fence_seconds"])] if said.get("fence_seconds") is not None else []
     command = shlex.join(["omnigraph-ops", stage.name, graph.target, *words, *also, "--confirm"])
     return f"to carry out {'this plan' if kept is not None else 'this policy'}: {command}"
 

@@ -351,7 +351,7 @@ class Defaults(Block):
     pool: Text = "default_pool"
     """Airflow pool of every task of the graph."""
     task_timeout: Seconds | None = None
-    """A task that runs longer is ended, and tried up to three times."""
+    """A task that runs longer is ended, and tried up to three times, `check_recovery` up to nine times."""
     settings: SettingsOverrides = SettingsOverrides()
     """Deployment settings that are otherwise for this graph."""
 

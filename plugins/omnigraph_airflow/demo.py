@@ -143,15 +143,19 @@ def _on_stop(handler: Any) -> None:
 
 @contextmanager
 def _only_one(home: Path) -> Iterator[None]:
-    """Hold the home against a second demo, which would delete it under this one."""
+    """Hold the home against a second demo, which would delete it under this one; what is no demo's stays. Destroys."""
     home.mkdir(parents=True, exist_ok=True)
+    made = [home / name for name in ("airflow", "graph")]
+    # In a home directory `airflow` is the folder that Airflow takes by default.
+    if not (home / "lock").exists() and (others := [folder for folder in made if folder.exists()]):
+        raise DemoError(f"{others[0]} was not made by the demo, which would delete it: name another folder with --home")
     with (home / "lock").open("w") as lock:
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError:
             raise DemoError(f"another demo is running in {home}: stop it, or use --home") from None
-        for name in ("airflow", "graph"):
-            shutil.rmtree(home / name, ignore_errors=True)
+        for folder in made:
+            shutil.rmtree(folder, ignore_errors=True)
         yield
 
 

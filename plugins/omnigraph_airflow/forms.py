@@ -123,8 +123,12 @@ def request_params(stage: AnyPlanned | AnyRun, *, but: Collection[str] = ()) -> 
 
 
 def in_params(names: Iterable[str]) -> dict[str, str]:
-    """A request whose fields are what the run says in the params of the same names, as templates. Pure."""
-    return {name: f"{{{{ params.{name} }}}}" for name in names}
+    """A request whose fields are what the run says in the params of the same names, as templates. Pure.
+
+    Printed as Python, which a DAG with native templates reads again: of a bare text it makes what that looks like, and
+    a branch that is called `None` would be main.
+    """
+    return {name: f"{{{{ params.{name} | pprint }}}}" for name in names}
 
 
 def form_of(stage: AnyPlanned) -> dict[str, Param]:

@@ -251,3 +251,13 @@ def test_an_address_that_is_two_places_is_refused_wherever_it_stands(
         assert not ok
     assert words in said
     assert SECRET not in said
+
+
+@pytest.mark.parametrize(
+    ("said", "style"), [("true", "path"), ("false", None), (True, "path"), (False, None), (None, None)]
+)
+def test_a_text_that_says_no_is_a_no(connect: Connect, monkeypatch: pytest.MonkeyPatch, said: Any, style: Any) -> None:
+    monkeypatch.delenv("AWS_S3_FORCE_PATH_STYLE", raising=False)
+    connect(host="s3://lake/people.omni", extra={"path_style": said})
+    options = StoreAccess(variables=hook().address().store).s3fs("s3://lake/people.omni")
+    assert options.get("config_kwargs", {}).get("s3", {}).get("addressing_style") == style

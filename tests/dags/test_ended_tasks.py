@@ -250,3 +250,21 @@ def test_a_part_is_done_also_where_nothing_of_it_was_left_to_do(demo_graph: Demo
     found = history.read_run(graph, f"{DAG}/{RUN}")
     assert found is not None
     assert (found.errors, found.outcome is RunOutcome.SUCCEEDED) == ((), not by_others)
+
+
+def test_what_an_earlier_plan_of_a_cleared_run_did_is_not_done_of_the_next(graph: Graph) -> None:
+    from omnigraph_airflow.operators.stages import ApplyPartsOperator
+
+    stage, run = planned("cleanup"), DagRun(root=Path(graph.uri))
+    kept = run.approve(graph, stage.tasks, plan_cleanup(graph, RetentionPolicy(keep_versions=2)))
+    task = ApplyPartsOperator(
+        task_id="cleanup_table", graph=graph.uri, stage="cleanup", lot=[PERSON], plan=kept, approval="approve_cleanup"
+    )
+    task.execute(run.context("cleanup_table"))
+    run.clearings += 1
+    run.approve(graph, stage.tasks, plan_cleanup(graph, RetentionPolicy(keep_versions=1)))
+    run.states["cleanup_table"] = "success"  # marked by hand
+    run.report()
+    found = history.read_run(graph, f"{DAG}/{RUN}")
+    assert found is not None
+    assert [error for error in found.errors if "approved and not done" in error and PERSON in error]

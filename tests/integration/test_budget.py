@@ -241,6 +241,19 @@ def test_queue_says_what_airflow_said(
     assert_refused(runner(capsys)("optimize --queue", demo_graph(**PEOPLE).uri), words)
 
 
+@pytest.mark.parametrize("status", [500, 502, 504])
+def test_an_error_of_a_server_may_hide_a_run_that_was_queued(
+    demo_graph: DemoGraph, capsys: pytest.CaptureFixture[str], airflow: type[Airflow], status: int
+) -> None:
+    airflow.status = status
+    refused = runner(capsys)("optimize --queue", demo_graph(**PEOPLE).uri)
+    ((_, _, body),) = airflow.asked
+    assert_refused(
+        refused, f"did not say whether it took the run ({status} no such); look for the run {body['dag_run_id']}"
+    )
+    assert "nothing was queued" not in refused.err
+
+
 def test_queue_needs_an_address_a_token_and_nothing_that_the_dag_lacks(
     demo_graph: DemoGraph, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -255,4 +268,5 @@ def test_queue_needs_an_address_a_token_and_nothing_that_the_dag_lacks(
     assert_refused(cli("optimize --queue", graph.uri), "OMNIGRAPH_OPS_AIRFLOW_TOKEN")
     monkeypatch.setenv("OMNIGRAPH_OPS_AIRFLOW_TOKEN", "t")
     assert_refused(cli("optimize --queue", graph.uri), "no connection to http://127.0.0.1:1 (")
-    assert_refused(cli("optimize --queue --fence", graph.uri), "--queue starts the nightly DAG", code=2)
+    for option in ("--fence", "--exclusive", "--table node:Person", "--spark local[2]"):
+        assert_refused(cli(f"optimize --queue {option}", graph.uri), "--queue starts the nightly DAG", code=2)

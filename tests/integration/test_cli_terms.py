@@ -103,6 +103,12 @@ def test_a_saved_preview_is_applied_as_it_is(graph: Graph, cli: Cli, tmp_path: P
     assert versions(graph) == 2
 
 
+def test_the_command_has_the_bound_on_the_fence(graph: Graph, cli: Cli) -> None:
+    preview = cli("cleanup --keep 2 --fence --fence-seconds 90s", graph.uri)
+    assert preview.err.endswith("--keep 2 --fence --fence-seconds 90s --confirm\n")
+    assert printed(cli, preview).code == 0
+
+
 @pytest.mark.slow
 def test_orphans_preview_ends_with_the_command_that_applies_it(graph: Graph, cli: Cli, tmp_path: Path) -> None:
     plant(graph)

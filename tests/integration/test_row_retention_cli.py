@@ -145,6 +145,13 @@ class TestEngineBinary:
         persons = graph.open_pinned(entry_of(graph, PERSON))
         assert table["expired"] == persons.count_rows("joined IS NOT NULL")
 
+    def test_the_command_after_a_preview_has_it(
+        self, demo_graph: DemoGraph, cli: Cli, stamp: int, tmp_path: Path
+    ) -> None:
+        graph, engine = demo_graph(stamp=stamp, **SMALL), fake(tmp_path, version=release_for(stamp), body="")
+        options = f"--table node:Person --property joined --older-than 1d --max-share 1 --engine {engine}"
+        assert cli(f"expire-rows {options}", graph.uri).err.endswith(f"--engine {engine} --confirm\n")
+
     def test_the_wrong_release_is_refused(self, demo_graph: DemoGraph, cli: Cli, stamp: int, tmp_path: Path) -> None:
         graph = demo_graph(stamp=stamp, **SMALL)
         engine = fake(tmp_path, version=release_for(9 - stamp), body=f"touch {tmp_path}/ran")

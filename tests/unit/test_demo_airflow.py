@@ -1,4 +1,4 @@
-"""What the demo says while Airflow starts."""
+"""What the demo says while Airflow starts, and what it deletes before."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 from omnigraph_airflow import demo_airflow
+from omnigraph_airflow.demo import _only_one
 from omnigraph_airflow.demo_airflow import DemoAirflow, DemoError
 
 
@@ -37,3 +38,19 @@ def test_an_airflow_that_ended_is_not_waited_for(starting: DemoAirflow) -> None:
     starting._process.wait()
     with pytest.raises(DemoError, match="stopped while starting"):
         starting._wait("Airflow", lambda: False)
+
+
+@pytest.mark.parametrize("name", ["airflow", "graph"])
+def test_a_folder_that_no_demo_made_is_not_deleted(tmp_path: Path, name: str) -> None:
+    (tmp_path / name).mkdir()
+    (tmp_path / name / "of-somebody").touch()
+    with pytest.raises(DemoError, match="was not made by the demo"), _only_one(tmp_path):
+        pass
+    assert [file.name for file in tmp_path.rglob("*") if file.is_file()] == ["of-somebody"]
+
+
+def test_what_an_earlier_demo_made_is_made_anew(tmp_path: Path) -> None:
+    for _ in range(2):
+        with _only_one(tmp_path):
+            assert not (tmp_path / "graph").exists()
+            (tmp_path / "graph").mkdir()

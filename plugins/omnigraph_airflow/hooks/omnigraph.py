@@ -42,7 +42,8 @@ def store_variables(connection: Connection) -> dict[str, str]:
         "AWS_ACCESS_KEY_ID": connection.login,
         "AWS_SECRET_ACCESS_KEY": connection.password,
         **{variable: extra.get(name) for name, variable in _EXTRA.items()},
-        "AWS_S3_FORCE_PATH_STYLE": "true" if extra.get("path_style") else None,
+        # A connection that is a URI has it as a text.
+        "AWS_S3_FORCE_PATH_STYLE": str(extra.get("path_style") or "").lower(),
     }
     if (connection.login is None) != (connection.password is None):
         raise InvalidInput(f"connection {connection.conn_id}: an access key needs its secret, and the other way round")

@@ -163,13 +163,14 @@ def _facts(context: Context, graph: Graph | None, target: str) -> RunFacts:
         done=reduce(with_value, damaged, left.results()),
         drift=_drift(graph) if publishes else None,
     )
-    return replace(facts, undone=tuple(_undone(facts, left.last())))
+    return replace(facts, undone=tuple(_undone(facts, left)))
 
 
-def _undone(facts: RunFacts, last: Mapping[str, TaskLeft]) -> Iterator[str]:
+def _undone(facts: RunFacts, attempts: TaskJournals) -> Iterator[str]:
     """Of each approved stage in parts, which parts no task did: one may be marked a success by hand. Pure."""
     for name, plan in facts.plans.items():
-        stage, decision = planned(name), facts.decisions.get(name)
+        stage, decision, mine = planned(name), facts.decisions.get(name), _of_plan(attempts, plan.digest)
+        last = mine.last()
         is_approved = decision is not None and refusal(decision, plan.digest) is None
         # Where every task came to its end, a part without a row had nothing left to do.
         if not isinstance(stage, PartedStage) or not is_approved or _all_ended(stage.tasks.apply, facts.states, last):
@@ -177,7 +178,7 @@ def _undone(facts: RunFacts, last: Mapping[str, TaskLeft]) -> Iterator[str]:
         its_own = [one.results.interruption for one in last.values() if one.task.task_id == stage.tasks.apply]
         cut_off = {key for cut in its_own if cut is not None for key in cut.tables}
         failed = {failure.table_key for failure in facts.failures if failure.task_id == stage.tasks.apply}
-        report = facts.reports.get(name)
+        report = mine.results().reports.get(name)
         done = set(stage.parts_in(report)) - cut_off if report is not None else set()
         left = [part for part in stage.parts(plan) if part not in done | failed]
         if left:
@@ -185,6 +186,12 @@ def _undone(facts: RunFacts, last: Mapping[str, TaskLeft]) -> Iterator[str]:
                 f"{name}: approved and not done, or not to its end: {some(left, _MOST_NAMED)}; no task reports it, as "
                 f"where a task is marked a success by hand; nothing is harmed; run {name} again"
             )
+
+
+def _of_plan(left: TaskJournals, digest: str) -> TaskJournals:
+    """The attempts that carried out this plan: a run that is cleared has those of an earlier one, too. Pure."""
+    attempts = (one for one in left.left if digest in {decision.digest for decision in one.results.decisions})
+    return replace(left, left=tuple(attempts))
 
 
 def _all_ended(task_id: str, states: Mapping[str, str | None], last: Mapping[str, TaskLeft]) -> bool:

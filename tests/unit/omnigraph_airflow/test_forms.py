@@ -7,7 +7,8 @@ from typing import Any
 
 import pytest
 from airflow.sdk.exceptions import ParamValidationError
-from omnigraph_airflow.forms import request_params, said, stage_params
+from omnigraph_airflow.forms import request_in, request_params, said, stage_params
+from omnigraph_airflow.stage_dag import stage_dag
 
 from omnigraph_ops.errors import InvalidInput
 from omnigraph_ops.models.cleanup import SHORTEST_AGE_SECONDS
@@ -150,3 +151,14 @@ def test_an_empty_field_is_unsaid_only_where_it_is_free_text() -> None:
     assert said(cleanup, {"keep": 1, "older_than": ""}) == {"keep": 1, "older_than": ""}
     with pytest.raises(InvalidInput, match="older_than: duration is empty"):
         build(cleanup, said(cleanup, {"keep": 1, "older_than": ""}))
+
+
+@pytest.mark.parametrize("branch", ["None", "1_0", "True", "(1, 2)", "it's", "a branch " * 20])
+def test_a_text_reaches_the_request_as_it_was_written(branch: str) -> None:
+    stage, entry = planned("expire-rows"), {"table": "node:A", "property": "at", "older_than": "90d"}
+    dag = stage_dag("expire-rows")
+    task: Any = dag.get_task(stage.tasks.plan)
+    params = {name: dag.params[name] for name in dag.params} | {"branch": branch, "policies": [entry]}
+    rendered = task.render_template(task.request, {"params": params}, dag.get_template_env())
+    request = request_in(stage, rendered)
+    assert (request.branch, request.policies[0].table, request.max_share) == (branch, "node:A", 0.5)
