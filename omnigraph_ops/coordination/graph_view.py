@@ -26,6 +26,11 @@ class GraphView:
     """What the commits published that merges start from: of live branches, and of those that are made of them."""
 
     @property
+    def states(self) -> tuple[BranchState, ...]:
+        """What main and every live branch publish."""
+        return (self.main, *self.branches)
+
+    @property
     def live_names(self) -> frozenset[str]:
         read = {b.branch for b in self.branches if b.branch is not None}
         return frozenset(read | {name for name, _ in self.unreadable})
@@ -35,7 +40,7 @@ class GraphView:
 
         A graph branch made from another reads the Lance branches of that one, also once that one left them.
         """
-        states = (self.main, *self.branches, *self.bases)
+        states = (*self.states, *self.bases)
         return any(e.branch == branch for state in states for e in state.at(entry.path))
 
     def held(self, table_path: str, branch: str | None) -> list[tuple[int, str]]:

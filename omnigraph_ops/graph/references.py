@@ -15,8 +15,9 @@ from operator import is_
 
 from omnigraph_ops.errors import CorruptGraph, OpsError, StorageError
 from omnigraph_ops.graph.graph import Graph
-from omnigraph_ops.graph.lance_manifest import index_uuids
+from omnigraph_ops.graph.lance_manifest import index_uuids, stored_versions
 from omnigraph_ops.graph.layout import (
+    COMMITS_DIR,
     INTERNAL_DATASETS,
     MANIFEST_DIR,
     LanceFile,
@@ -230,6 +231,30 @@ def _tree_folders(graph: Graph, path: str) -> list[str]:
                 found.append(folder)
                 pending.append(folder)
     return found
+
+
+def lost_reference(graph: Graph, states: Iterable[BranchState], path: str) -> str | None:
+    """Which branch reads a Lance branch of a dataset that has no reference, as a sentence; None: there is none. Reads.
+
+    An engine opens a Lance branch by its files. Lance does not know it then, so it takes what it shares for unneeded.
+    Engine 0.7 leaves a branch of its commit graph so when it is killed while it makes one, and works on with it.
+
+    Args:
+        states: of main and of the branches.
+    """
+    reads = [(s.branch, {s.branch} if path == COMMITS_DIR else {e.branch for e in s.at(path)}) for s in states]
+    if not any(name for _, names in reads for name in names):
+        return None
+    listed = graph.stored_branches(path)
+    for branch, names in reads:
+        for name in sorted(n for n in names if n is not None and n not in listed):
+            is_there = stored_versions(graph.storage, chain_folder(path, name))
+            if is_there and (branch is None or branch in graph.branches()):
+                return (
+                    f"branch {branch or 'main'!r} reads the Lance branch {name!r} of {path}, which has no reference; "
+                    "merge the branch if its rows are wanted, then delete it, with omnigraph"
+                )
+    return None
 
 
 def base_states(graph: Graph, states: Sequence[BranchState]) -> tuple[BranchState, ...]:

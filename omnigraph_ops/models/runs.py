@@ -30,7 +30,7 @@ class Unit:
     files: tuple[PlannedFile, ...] = ()
     """Files that are about to go."""
     branch: str = ""
-    """Lance branch that is about to go."""
+    """Lance branch that is about to go; of `expire-rows` and `recover`, the branch that is written to."""
     sidecar: str = ""
     """Sidecar that is about to be finished."""
     quarantine_id: str = ""

@@ -6,21 +6,23 @@ from pathlib import Path
 
 import pytest
 
+from omnigraph_ops.coordination.lease import LeaseKeeper
 from omnigraph_ops.graph.graph import Graph
 from omnigraph_ops.graph.layout import RECOVERY_DIR, version_path
 from omnigraph_ops.graph.publish import publish, table_update
 from omnigraph_ops.models.health import CheckStatus
+from omnigraph_ops.models.runs import Unit
 from omnigraph_ops.stages.freeze.take import freeze_graph
 from omnigraph_ops.stages.recovery import check as look_module
 from omnigraph_ops.stages.recovery import unpublished
 from omnigraph_ops.stages.recovery.check import check
-from omnigraph_ops.stages.recovery.recover import recover
+from omnigraph_ops.stages.recovery.recover import recover, recovered
 from omnigraph_ops.storage.store import Storage
 from tests.conftest import DemoGraph
 from tests.crash.harness_state import QUICK
 from tests.support.rows import rows_everywhere
 from tests.support.sidecars import OTHER, TABLE, arm
-from tests.support.writers import copies, entry_of
+from tests.support.writers import copies, entry_of, write
 
 pytestmark = pytest.mark.slow
 
@@ -129,3 +131,29 @@ def test_a_look_at_many_sidecars_lists_them_once(demo_graph: DemoGraph, monkeypa
     monkeypatch.setattr(Storage, "read", counted)
     look_module._Look.at(graph)
     assert len([path for path in reads if path.startswith(RECOVERY_DIR)]) == 6
+
+
+def test_what_a_killed_run_did_to_a_branch_is_told_by_that_branch(
+    graph: Graph, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    branch = graph.branches()[0]
+    for number in range(8):
+        write(graph, TABLE, copies(f"main-{number}-"))
+    assert entry_of(graph, TABLE).version > entry_of(graph, TABLE, branch).version
+    begun, begin_held = list[Unit](), unpublished.begin_held
+
+    def killed(graph: Graph, unit: Unit, keeper: LeaseKeeper) -> None:
+        begun.append(unit)
+        begin_held(graph, unit, keeper)
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as kill:
+        kill.setattr(unpublished, "begin_held", killed)
+        with pytest.raises(KeyboardInterrupt):
+            recover(graph)
+    (unit,) = begun
+    assert recovered(graph, unit) is None
+    recover(graph)
+    told = recovered(graph, unit)
+    assert told is not None
+    assert (told.from_version, told.to_version) == (unit.version, entry_of(graph, TABLE, branch).version)

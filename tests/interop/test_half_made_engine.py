@@ -11,10 +11,13 @@ import pytest
 from omnigraph_ops.graph.layout import COMMITS_DIR, MANIFEST_DIR, SCHEMA_APPLY_LOCK
 from omnigraph_ops.graph.opening import open_graph
 from omnigraph_ops.models.health import CheckStatus
+from omnigraph_ops.stages.orphans.apply import apply_orphans
+from omnigraph_ops.stages.orphans.plan import plan_orphans
 from omnigraph_ops.stages.recovery.check import check
 from omnigraph_ops.stages.recovery.recover import recover
 from tests.crash.harness_state import QUICK
 from tests.interop.engine import EVOLVED_SCHEMA, Engine, engine, people
+from tests.support.orphans import age
 
 pytestmark = pytest.mark.interop
 SIDE = "side"
@@ -72,3 +75,19 @@ def test_a_schema_is_applied_again(tmp_path: Path) -> None:
     assert [o.action for o in recover(graph, grace_seconds=0).outcomes] == ["rolled_back"]
     oracle.run("branch", "delete", "--uri", str(root), SIDE)
     oracle.apply_schema(root, EVOLVED_SCHEMA)
+
+
+def test_the_engine_works_on_with_a_commit_graph_that_lacks_its_reference(tmp_path: Path) -> None:
+    """It was killed between the files of the branch and the reference to them; nothing tells that there is a fault."""
+    oracle, root = _made(tmp_path)
+    _unrefer(root, COMMITS_DIR)
+    oracle.load(root, people(20, 2), mode="merge", branch=SIDE)
+    rows = oracle.export(root, SIDE)
+    age(root)
+    graph = open_graph(str(root), QUICK)
+    assert apply_orphans(graph, plan_orphans(graph)).files_removed == 0
+    assert oracle.export(root, SIDE) == rows
+    assert "merge the branch if its rows are wanted" in check(graph).advice[0]
+    oracle.run("branch", "merge", "--uri", str(root), SIDE)
+    oracle.run("branch", "delete", "--uri", str(root), SIDE)
+    assert (oracle.export(root), check(graph).advice) == (rows, ())

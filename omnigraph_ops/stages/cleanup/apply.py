@@ -44,6 +44,7 @@ from omnigraph_ops.stages.cleanup.policy import (
     LiveTables,
     Tables,
     internal_entry,
+    lost_forks,
     removable,
 )
 
@@ -273,11 +274,11 @@ def _remove(
         versions=doomed,
         files=files,
     )
+    stays, lost_before = existing & protection.numbers(), lost_forks(graph, tables.view, entry)
     graph.run.begins(unit)
-    stays = existing & protection.numbers()
 
     def prove() -> None:
-        tables.prove(entry, stays)
+        tables.prove(entry, stays, lost_before)
         _prove_gone(graph, entry, unit.versions)
 
     removed, failure = _remove_versions(graph, unit, head, keeper, prove)

@@ -19,6 +19,7 @@ from omnigraph_ops.coordination.graph_view import GraphView, look
 from omnigraph_ops.errors import CorruptGraph, OpsError, StorageError
 from omnigraph_ops.graph.graph import Graph
 from omnigraph_ops.graph.layout import MANIFEST_DIR, any_version_of, chain_folder
+from omnigraph_ops.graph.references import lost_reference
 from omnigraph_ops.graph.stamp import newest_foreign
 from omnigraph_ops.graph.state import BranchState, GraphCommit, TableEntry, by_id
 from omnigraph_ops.lance.gateway import Dataset, DatasetMissing, LanceGateway
@@ -257,17 +258,22 @@ class LiveTables:
         """What keeps versions of one. Reads."""
         return protect(self.graph.lance, entry, head, self.view)
 
-    def prove(self, entry: TableEntry, stays: Collection[int]) -> None:
+    def prove(self, entry: TableEntry, stays: Collection[int], lost_before: Collection[_Where]) -> None:
         """Open every version of one that a branch publishes; `CorruptGraph` where that fails. Reads.
 
         Somebody may have deleted a branch since, or published and cleaned up: only what another look finds counts.
+        What was lost before is no doing of the cleanup.
         """
-        lost = next(_unreadable(self.graph, entry, self.view), None)
+
+        def first(view: GraphView) -> tuple[_Where, OpsError] | None:
+            return next((lost for lost in _unreadable(self.graph, entry, view) if lost[0] not in lost_before), None)
+
+        lost = first(self.view)
         with contextlib.suppress(OpsError):  # without another look the first one counts
             for _ in range(_MORE_LOOKS):
-                lost = next(_unreadable(self.graph, entry, look(self.graph)), None) if lost is not None else None
+                lost = first(look(self.graph)) if lost is not None else None
         if lost is not None:
-            branch, version, error = lost
+            (branch, version), error = lost
             raise CorruptGraph(
                 f"after the cleanup of {entry.table_key} branch {branch or 'main'} cannot open version {version}: "
                 f"{error}; stop cleanups of this graph and restore it"
@@ -275,12 +281,12 @@ class LiveTables:
 
 
 def _stays_whole(graph: Graph, view: GraphView, entry: TableEntry, needs: str) -> str | None:
-    """Why no version of any table goes, whatever else it is: a freeze, or a branch that cannot be read. Reads."""
+    """Why no version of any table goes, whatever else it is: a freeze, or a branch of which not all is known. Reads."""
     frozen = why_frozen(graph, view.holds, entry)
     if frozen is None and view.unreadable:
         name, problem = view.unreadable[0]
         return f"branch {name!r} cannot be read, so what it {needs} is unknown: {problem}"
-    return frozen
+    return frozen or lost_reference(graph, view.states, entry.path)
 
 
 def _is_whole(graph: Graph, path: str, size: int) -> bool:
@@ -291,13 +297,24 @@ def _is_whole(graph: Graph, path: str, size: int) -> bool:
         return False
 
 
-def _unreadable(graph: Graph, entry: TableEntry, view: GraphView) -> Iterator[tuple[str | None, int, OpsError]]:
-    for state in (view.main, *view.branches):
+_Where = tuple[str | None, int]  # a branch of the graph, and the version that it publishes
+
+
+def lost_forks(graph: Graph, view: GraphView, entry: TableEntry) -> frozenset[_Where]:
+    """What branches publish of a table on forks of it and nobody can open: no cleanup of main does that. Reads."""
+    return frozenset(where for where, _ in _unreadable(graph, entry, view, also_main=False))
+
+
+def _unreadable(
+    graph: Graph, entry: TableEntry, view: GraphView, *, also_main: bool = True
+) -> Iterator[tuple[_Where, OpsError]]:
+    for state in view.states:
         for other in state.at(entry.path):
             try:
-                graph.open_pinned(other)
+                if also_main or other.branch is not None:
+                    graph.open_pinned(other)
             except OpsError as error:
-                yield state.branch, other.version, error
+                yield (state.branch, other.version), error
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -366,11 +383,11 @@ class InternalTables:
             there[folder] = frozenset(v for v in stored if v is not None and v not in gone)
         return there[folder]
 
-    def prove(self, entry: TableEntry, stays: Collection[int]) -> None:
+    def prove(self, entry: TableEntry, stays: Collection[int], lost_before: Collection[_Where]) -> None:
         """Fail when a version that stays is gone, or a branch does not read as before. Reads."""
         lost = sorted(set(stays) - {v.version for v in existing_versions(self.graph.open_head(entry))})
         problem = f"version {lost[0]} is gone" if lost else None
-        for state in (self.view.main, *self.view.branches) if problem is None else ():
+        for state in self.view.states if problem is None else ():
             if self.graph.state(state.branch).entries != state.entries:
                 problem = f"branch {state.branch or 'main'} does not read as before"
         if problem is not None:

@@ -22,7 +22,7 @@ from omnigraph_ops.graph.layout import (
     old_manifest_file_name,
     version_path,
 )
-from omnigraph_ops.graph.references import base_states, name_marks
+from omnigraph_ops.graph.references import base_states, lost_reference, name_marks
 from omnigraph_ops.graph.schema import staging_files
 from omnigraph_ops.graph.state import BranchState, TableEntry
 from omnigraph_ops.lance.gateway import BranchRef, Dataset, DatasetMissing, lance_errors
@@ -240,6 +240,8 @@ def _lineage_pins(graph: Graph, freeze_id: str, states: Sequence[BranchState]) -
         if path == MANIFEST_DIR or not graph.storage.list(f"{path}/_versions"):
             continue
         main = graph.open_at(path)
+        if (lost := lost_reference(graph, states, path)) is not None:
+            raise CorruptGraph(f"{lost}; nothing was frozen")
         refs = [r for r in graph.lance.branches(main) if r.name in names]
         wanted: set[Chain] = {(None, int(main.version)), *((r.name, head_of(graph, path, r.name)) for r in refs)}
         if path == COMMITS_DIR:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Collection, Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 
 from omnigraph_ops.coordination.freezes import refuse_any_freeze
@@ -30,8 +30,8 @@ from omnigraph_ops.graph.layout import (
     lance_file,
     version_of_manifest_file,
 )
-from omnigraph_ops.graph.references import Reference, References, name_marks, read_references
-from omnigraph_ops.models.orphans import OrphanKind
+from omnigraph_ops.graph.references import Reference, References, lost_reference, name_marks, read_references
+from omnigraph_ops.models.orphans import OrphanKind, SkippedDataset
 from omnigraph_ops.storage.inventory import files_in
 
 _KINDS = {
@@ -293,11 +293,11 @@ def _survey(graph: Graph, cutoff: float, reader: ReferenceReader) -> Survey:
         raise CorruptGraph(
             f"branch {name!r} cannot be read, so what it refers to is unknown: {problem}; nothing was deleted"
         )
-    live = frozenset(e.path for state in (view.main, *view.branches, *view.bases) for e in state.entries)
+    live = frozenset(e.path for state in (*view.states, *view.bases) for e in state.entries)
     # Before the references: a result that is committed in between is then known to them.
     journalled = named_files(graph.storage, live)
     judge = Judge(
-        references=reader(graph, live),
+        references=_without_lost(graph, view, reader(graph, live)),
         live=live,
         # An ended freeze still has tags, which only its record names.
         active_holds=frozenset(h.hold_id for h in (*view.holds, *freezes(graph.storage))),
@@ -309,6 +309,14 @@ def _survey(graph: Graph, cutoff: float, reader: ReferenceReader) -> Survey:
     back = tuple(h.label() for h in view.holds if h.created_at < cutoff)
     oldest = min((h.created_at for h in view.holds), default=cutoff)
     return Survey(view=view, judge=judge, cutoff=min(cutoff, oldest), held_back=back)
+
+
+def _without_lost(graph: Graph, view: GraphView, found: References) -> References:
+    """The references with those datasets skipped of which a live branch reads what Lance does not list. Reads."""
+    told = {path: lost_reference(graph, view.states, path) for path in found.branches}
+    lost = tuple(SkippedDataset(path=path, reason=why) for path, why in told.items() if why is not None)
+    left = {path: refs for path, refs in found.branches.items() if told[path] is None}
+    return replace(found, branches=left, skipped=(*found.skipped, *lost)) if lost else found
 
 
 def check_age(graph: Graph, older_than_secs: int) -> None:

@@ -25,6 +25,7 @@ from omnigraph_ops.stages.recovery.unhealed import (
     half_made,
     internal_damage,
     mismatch_advice,
+    reference_advice,
     remains_advice,
     schema_mismatch,
 )
@@ -144,6 +145,7 @@ def _report(graph: Graph, found: _Look) -> CheckReport:
             *mismatch_advice(found.mismatch),
             *expiry_advice(graph),
             *remains_advice(found.remains),
+            *reference_advice(graph),
             *holds_and_faults(graph.storage)[1].values(),
             *(frozen_text(graph.target, hold) for hold in active_freezes(graph.storage)),
         ),

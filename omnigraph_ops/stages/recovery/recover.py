@@ -212,6 +212,7 @@ def _finish(graph: Graph, path: str, seen: SidecarFinding, grace: float, keeper:
         stage="recover",
         table_key=sidecar.tables[0].table_key,
         version=judgement.pins[0].pinned_version,
+        branch=sidecar.branch or "",
         sidecar=path.rpartition("/")[2],
     )
     guards.begin_held(graph, unit, keeper)
@@ -307,7 +308,7 @@ def _left(finding: SidecarFinding, action: str, detail: str) -> RecoveryOutcome:
 
 def recovered(graph: Graph, unit: Unit) -> RecoveryOutcome | None:
     """What became of the sidecar or the table of a unit; None: nothing. Reads."""
-    entry = graph.published(unit.table_key) if unit.table_key else None
+    entry = graph.state(unit.branch or None).get(unit.table_key) if unit.table_key else None
     now = entry.version if entry is not None else None
     if now is not None and unit.version is not None and now > unit.version:
         action = "rolled_forward"

@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Collection, Iterable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import cache
 
@@ -35,6 +36,7 @@ from omnigraph_ops.graph.layout import (
     chain_folder,
     is_schema_apply_lock,
 )
+from omnigraph_ops.graph.references import lost_reference
 from omnigraph_ops.graph.sidecars import sidecar_names
 from omnigraph_ops.graph.state import TableEntry
 from omnigraph_ops.lance.gateway import DatasetMissing, LanceFailure, lance_errors
@@ -230,6 +232,20 @@ def remains_advice(remains: Sequence[HalfMade]) -> Iterator[str]:
         )
 
 
+def reference_advice(graph: Graph) -> Iterator[str]:
+    """What to do about a branch whose commit graph was made but for its reference: the engine works on with it. Reads.
+
+    Costs one listing, and what such a branch publishes.
+    """
+    if not _has_commit_graph(graph):
+        return
+    listed = graph.stored_branches(COMMITS_DIR)
+    for branch in (name for name in graph.branches() if name not in listed):
+        with suppress(OpsError):  # deleted meanwhile, or one that nobody can read
+            if why := lost_reference(graph, [graph.state(branch)], COMMITS_DIR):
+                yield f"{why}; until then `orphans` and `cleanup` leave that dataset as it is, and nothing is frozen"
+
+
 def _has_commit_graph(graph: Graph) -> bool:
     return COMMITS_DIR in graph.format.lineage_datasets and bool(graph.storage.list(f"{COMMITS_DIR}/_versions"))
 
@@ -282,7 +298,8 @@ def _is_published(graph: Graph, path: str, name: str) -> bool:
         states = [graph.state(branch) for branch in (None, *graph.branches())]
     except OpsError:
         return True
-    return any(entry.branch == name for state in states for entry in state.at(path))
+    # Those of `a/b` are below those of `a`.
+    return any(f"{entry.branch or ''}/".startswith(f"{name}/") for state in states for entry in state.at(path))
 
 
 def _files(graph: Graph, folder: str) -> tuple[Stored, ...]:

@@ -370,8 +370,8 @@ def _roll_back(graph: Graph, branch: str | None, table_key: str) -> RecoveryOutc
         table = recoverable(graph, branch, table_key)
         if table is None:
             return None
-        entry, operation = table.entry, new_ulid()
-        unit = Unit(name=f"rollback of {table_key}{where}", stage="recover", table_key=table_key, version=entry.version)
+        entry, operation, name = table.entry, new_ulid(), f"rollback of {table_key}{where}"
+        unit = Unit(name=name, stage="recover", table_key=table_key, version=entry.version, branch=branch or "")
         begin_held(graph, unit, keeper)
         updates = put_back(graph, [table], operation=operation, keeper=keeper)
         if updates is None:
