@@ -120,11 +120,11 @@ def records_of(table: pa.Table) -> tuple[RunRecord, ...]:
     for row in rows:
         if row["table_key"] is None and row["record_id"] > newest.get(row["run_id"], {"record_id": ""})["record_id"]:
             newest[row["run_id"]] = row
-    tables: dict[str, list[TableRecord]] = {}
+    tables: dict[str, dict[str, TableRecord]] = {}
     for row in rows:
-        if row["table_key"] is not None:
-            tables.setdefault(row["record_id"], []).append(_table_record(row))
-    found = [_run_record(row, tables.get(row["record_id"], ())) for row in newest.values()]
+        if row["table_key"] is not None:  # twice where the reply to a commit was lost, and Lance made another one
+            tables.setdefault(row["record_id"], {})[row["table_key"]] = _table_record(row)
+    found = [_run_record(row, tables.get(row["record_id"], {}).values()) for row in newest.values()]
     return tuple(sorted(found, key=lambda r: (r.header.started_at_us, r.record_id), reverse=True))
 
 

@@ -39,7 +39,7 @@ def stale_indexes(dataset: Dataset, facts: TableFacts) -> frozenset[str]:
     A BTREE with two entries of one row tells, and is looked into only where rows were ever updated, or where it is
     folded anyway. The text indexes of the table were folded with it.
     """
-    suspect = _has_updated_rows(dataset)
+    suspect = has_updated_rows(dataset)
     live = {f.fragment_id: f.live_rows for f in facts.fragments}
     trees = {i.name: i for i in facts.indexes if index_type_of(i) == "BTREE" and (suspect or _is_behind(i, live))}
 
@@ -136,7 +136,7 @@ class Runs:
         return bool((at >= 0).all() and (numbers <= self.last[at]).all())
 
 
-def _has_updated_rows(dataset: Dataset) -> bool:
+def has_updated_rows(dataset: Dataset) -> bool:
     """Whether there are rows that were updated after they were inserted, rewritten since or not. Reads."""
     with lance_errors(f"inspect the fragments of {dataset.uri}"):
         return any(_is_updated(fragment.metadata) for fragment in dataset.get_fragments())

@@ -237,7 +237,7 @@ def validate_rewrite(head: Any, before: Dataset | None) -> None:
             head.validate()
             return
         for fragment in fresh:
-            last = int(fragment.physical_rows) - 1
+            last = int(fragment.count_rows()) - 1  # rows are taken by their places among those that are left
             if last >= 0 and fragment.take([0, last]).num_rows == 0:
                 raise LanceFailure(f"fragment {fragment.fragment_id} of {head.uri} has no row")
 

@@ -236,6 +236,8 @@ class TextIndexProcess:
     def _listen(self) -> None:
         assert self._child.stdout is not None
         for line in self._child.stdout:
+            if not line.startswith("{"):  # a site may print when its Python starts, which is before the script
+                continue
             said = json.loads(line)
             waiting = self._answers.get(said["id"])
             if waiting is not None:

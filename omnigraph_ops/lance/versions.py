@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
+import pyarrow as pa
 import pyarrow.compute as pc
 
 from omnigraph_ops.errors import CorruptGraph
@@ -250,11 +251,9 @@ def freed_with_forks(
     What `explain_removal` cannot tell while the branches still exist.
     """
     with lance_errors(f"read the files of {dataset.uri}"):
-        tracked = _tracked(dataset, dataset)
-        doomed = {path for version, path in tracked if version in versions}
-        kept = {path for version, path in tracked if version not in versions}
+        doomed, kept = _tracked(dataset, dataset, versions)
         for name in dataset.branches.list():
-            inherited = {path for _, path in _tracked(dataset, dataset.checkout_version((name, None)))}
+            _, inherited = _tracked(dataset, dataset.checkout_version((name, None)), ())
             if name in forks:
                 doomed |= inherited
             else:
@@ -272,10 +271,19 @@ def _stored(dataset: Dataset, table_path: str, kind_of: Callable[[str], str | No
     )
 
 
-def _tracked(main: Dataset, chain: Dataset) -> list[tuple[int, str]]:
-    """(version, path) of every file below the main chain's own folder that a chain refers to. Reads."""
-    rows = chain.tracked_files().read_all().to_pylist()
-    return [(int(r["version"]), str(r["path"])) for r in rows if r["base_uri"].rstrip("/") == main.uri.rstrip("/")]
+def _tracked(main: Dataset, chain: Dataset, versions: Sequence[int]) -> tuple[set[str], set[str]]:
+    """Files below the main chain's own folder that these versions of a chain refer to, and that its others do. Reads.
+
+    A file comes with every version that refers to it: held all at once, they would be as many as files times versions.
+    """
+    these, others, root = set[str](), set[str](), main.uri.rstrip("/")
+    for batch in chain.tracked_files():
+        bases = pc.utf8_rtrim(batch.column("base_uri").dictionary_decode(), characters="/")
+        numbers = batch.column("version")
+        is_own, is_one = pc.equal(bases, root), pc.is_in(numbers, value_set=pa.array(versions, numbers.type))
+        for paths, wanted in ((these, is_one), (others, pc.invert(is_one))):
+            paths.update(pc.unique(batch.column("path").filter(pc.and_(is_own, wanted))).to_pylist())
+    return these, others
 
 
 def _kind_of(path: str) -> str:

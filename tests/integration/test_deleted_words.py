@@ -204,6 +204,20 @@ def test_rows_that_are_deleted_while_the_index_is_written_stay_for_the_next_nigh
     assert_all_found(path)
 
 
+@pytest.mark.parametrize("release", [OWN, "8.0.1", "10.0.0"])
+@pytest.mark.parametrize("stable", [True, False], ids=["stable", "unstable"])
+def test_no_row_is_found_by_a_word_that_it_had(tmp_path: Path, release: str, stable: bool) -> None:
+    path = tmp_path / "docs.lance"
+    written(path, release=release, stable=stable, with_position=True)
+    statistics, had = parameters_of(path), there(path)
+    lance.dataset(str(path)).update({"text": "'another'"}, where="id IN (1, 3, 101)")
+    assert found(path, ROWS) == had - 3
+    assert not optimize_all(plain.opened(path)).failed
+    assert found(path, ROWS) == had - 3
+    assert parameters_of(path) == statistics
+    assert planned(path).decision is OptimizeDecision.NO_OP
+
+
 def test_fragments_stay_as_they_are_where_the_index_cannot_be_written(tmp_path: Path) -> None:
     path = tmp_path / "docs.lance"
     written(path, release="8.0.1")

@@ -319,6 +319,24 @@ def test_the_first_records_of_two_runs_are_both_kept(place: Graph, monkeypatch: 
     assert {run.run_id for run in history.read_runs(place)} == {"a/0", "b/0"}
 
 
+def test_a_record_whose_commit_had_no_reply_names_each_table_once(
+    place: Graph, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    commit, replies = lance.LanceDataset.commit, [False, True]
+
+    def unanswered(*arguments: Any, **named: Any) -> Any:
+        made = commit(*arguments, **named)
+        if not replies.pop(0):
+            raise OSError("Generic S3 error: connection closed before message completed")
+        return made
+
+    monkeypatch.setattr(lance.LanceDataset, "commit", unanswered)
+    written = record("a/0")
+    history.append(place, written)
+    assert dataset(place.storage.root).count_rows() == 2 * (1 + len(written.tables)), "it was written twice"
+    assert history.read_run(place, "a/0") == written
+
+
 def test_records_past_their_time_go_and_the_table_stays_small(place: Graph, monkeypatch: pytest.MonkeyPatch) -> None:
     import omnigraph_ops.lance.history_table as edge
 

@@ -123,6 +123,18 @@ def test_a_process_that_dies_fails_its_request_and_the_next_one_starts_another(t
 
 
 @pytest.mark.slow
+def test_what_python_prints_when_it_starts_is_no_answer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "sitecustomize.py").write_text("print('Welcome to this machine')\n", encoding="utf-8")
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path), prepend=os.pathsep)
+    monkeypatch.setattr(text_indexer, "_START_SECONDS", 20.0)
+    child = text_indexer.TextIndexProcess(home_of(None) / text_release(6))
+    try:
+        child.started()
+        assert child.ask("build", request(dataset(tmp_path)), silent)["version"] == 2
+    finally:
+        child.stop()
+
+
 def test_the_process_ends_with_its_parent() -> None:
     folder = home_of(None) / text_release(6)
     code = (

@@ -71,3 +71,27 @@ def found(subject: Engine, graph: Path, word: str) -> set[str]:
     query = f'query q() {{ match {{ $p: Person search($p.bio, "{word}") }} return {{ $p.name }} }}'
     done = subject.run("query", "q", "--store", str(graph), "-e", query, "--json")
     return {row["p.name"] for row in json.loads(done.stdout)["rows"]}
+
+
+@pytest.mark.parametrize("stamp", [3, 6])
+def test_rows_are_not_nearest_by_vectors_that_they_had(tmp_path: Path, stamp: int) -> None:
+    subject, graph = engine(stamp), tmp_path / "g.omni"
+    subject.init(graph, "node Doc {\n  num: String @key\n  vec: Vector(4)? @index\n}\n")
+    subject.load(graph, [document(n, n / 100) for n in range(300)])
+    subject.optimize(graph)
+    subject.load(graph, [document(n, 9 + n / 100) for n in range(6)], mode="merge")
+    subject.optimize(graph)
+    assert nearest(subject, graph, 0) == ["0", "1", "2", "3", "4"], "the engine's own optimize finds what they had"
+    optimized(graph)
+    assert nearest(subject, graph, 0) == ["6", "7", "8", "9", "10"]
+    assert nearest(subject, graph, 9) == ["0", "1", "2", "3", "4"]
+
+
+def document(number: int, at: float) -> dict[str, object]:
+    return {"type": "Doc", "data": {"num": str(number), "vec": [at, 0, 0, 0]}}
+
+
+def nearest(subject: Engine, graph: Path, at: float) -> list[str]:
+    query = "query q($v: Vector(4)) { match { $d: Doc } return { $d.num } order { nearest($d.vec, $v) } limit 5 }"
+    words = ("--store", str(graph), "-e", query, "--params", json.dumps({"v": [at, 0, 0, 0]}), "--json")
+    return [row["d.num"] for row in json.loads(subject.run("query", "q", *words).stdout)["rows"]]

@@ -162,6 +162,8 @@ class TextState:
     """Releases of pylance that can be used besides the own one."""
     certified_by: str | None = None
     """The sign of an engine that accepts only its own text indexes."""
+    has_updated_rows: bool = False
+    """Whether rows of the table were updated and kept their ids."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -250,8 +252,11 @@ def _routed(state: TextState, name: str, fold: IndexFold) -> IndexFold | str:
         return _CERTIFIED
     if len(index.analysers) != 1:
         return f"{name} was written by several releases of Lance that take words apart differently; build it anew"
-    release = _PLAIN_RELEASES[next(iter(index.analysers))]
-    return _withheld(state, release) or replace(fold, release=release)
+    (analyser,) = index.analysers
+    release = _PLAIN_RELEASES[analyser]
+    # A fold by that Lance keeps what updated rows said before.
+    anew = analyser is Analyser.LANCE_8 and state.has_updated_rows
+    return _withheld(state, release) or replace(fold, release=release, rebuild=fold.rebuild or anew)
 
 
 _CERTIFIED = "only the engine that certified this text index may write it; run omnigraph rebuild-full-text-indexes"

@@ -285,7 +285,7 @@ def _fold(writer: IndexWriter, dataset: Dataset, index: IndexFold, progress: Pro
         progress(f"index {index.name} keeps its partitions: its vectors allow none that answer as well")
         if index.segments == 1 and not index.uncovered_fragments and not index.purge:
             return
-    if index.rebuild and index.purge:
+    if index.rebuild and (index.purge or not writer.lance.may_rebuild_indexes):
         _build_text_again(writer, dataset, index, progress)
     elif index.release is None:
         fold_index(dataset, index.name, index.segments)

@@ -15,7 +15,7 @@ from omnigraph_ops.graph.schema import TableSpec
 from omnigraph_ops.graph.stamp import certifying_engine, text_indexes
 from omnigraph_ops.graph.state import TableEntry
 from omnigraph_ops.lance.gateway import Dataset, LanceFailure, live_rows
-from omnigraph_ops.lance.index_entries import limited_kinds, stale_indexes, with_dead_entries
+from omnigraph_ops.lance.index_entries import has_updated_rows, limited_kinds, stale_indexes, with_dead_entries
 from omnigraph_ops.lance.tables import (
     TableFacts,
     column_bytes,
@@ -57,6 +57,12 @@ def text_state(graph: Graph, entry: TableEntry, spec: TableSpec, facts: TableFac
     if not behind or state.writer is None or not state.writer.certifies:
         return state
     return replace(state, certified_by=certifying_engine(graph.context, entry.path, facts.version))
+
+
+def _with_updates(state: TextState | None, head: Dataset) -> TextState | None:
+    """The state with whether rows were updated and kept their ids. Reads."""
+    updated = state is not None and head.has_stable_row_ids and has_updated_rows(head)
+    return replace(state, has_updated_rows=True) if state is not None and updated else state
 
 
 def policy_of(graph: Graph, spark_threshold_bytes: int | None = None) -> OptimizePolicy:
@@ -116,7 +122,7 @@ def observe_table(graph: Graph, entry: TableEntry, policy: OptimizePolicy) -> Ta
         pinned_version=entry.version,
         lance_head_version=head.version,
         facts=facts,
-        texts=text_state(graph, entry, spec, facts),
+        texts=_with_updates(text_state(graph, entry, spec, facts), head),
         columns_without_values=columns_without_values(head, missing),
         untrained=untrained(head, facts),
         column_bytes=_column_bytes(head, missing),

@@ -35,6 +35,7 @@ from omnigraph_ops.stages.optimize.fragments import (
     shares_of,
 )
 from omnigraph_ops.stages.optimize.index_plan import (
+    INVERTED,
     IndexWork,
     TextState,
     Waiting,
@@ -180,6 +181,9 @@ def _index_work(
 ) -> tuple[IndexWork, Waiting | None]:
     """What is folded and built, and which indexes stay behind for now. Pure."""
     builds, pending = index_builds(seen, facts)
+    # An index of another kind goes with the build of one of its name: a text index of an enum, say.
+    replaced = {build.name for build in builds if build.index_type != INVERTED}
+    facts = replace(facts, indexes=tuple(i for i in facts.indexes if i.name not in replaced))
     foreign = foreign_texts(facts, seen.texts)
     shown = shown_dead_entries(facts, seen.dead.found)
     pressing = builds or foreign or seen.stale or seen.lost or shown or unhidden

@@ -6,8 +6,10 @@ from pathlib import Path
 
 import lance
 import pyarrow as pa
+import pytest
 
-from omnigraph_ops.lance.evidence import rows_by_id
+from omnigraph_ops.lance import rewrites
+from omnigraph_ops.lance.evidence import rows_by_id, unreadable
 
 
 def test_values_that_python_has_no_type_for_are_shown_as_text(tmp_path: Path) -> None:
@@ -27,3 +29,16 @@ def test_values_that_python_has_no_type_for_are_shown_as_text(tmp_path: Path) ->
     assert isinstance(first["far"], str)
     assert isinstance(first["nowhere"], str)
     assert "cannot be shown" in str(first["both"]) or "000000001" in str(first["both"])
+
+
+@pytest.mark.parametrize("gone", ["n IN (0, 9)", "n = 5", "n < 9"])
+def test_a_table_of_very_many_fragments_is_readable_although_rows_are_deleted(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, gone: str
+) -> None:
+    monkeypatch.setattr(rewrites, "_MOST_VALIDATED", 1)
+    for mode in ("create", "append"):
+        dataset = lance.write_dataset(pa.table({"n": range(10)}), tmp_path / "t.lance", mode=mode)
+    dataset.delete(gone)
+    assert unreadable(None, dataset) is None
+    next((tmp_path / "t.lance/data").iterdir()).unlink()
+    assert "cannot be read" in str(unreadable(None, lance.dataset(dataset.uri)))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import tracemalloc
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -50,3 +51,18 @@ def test_a_branch_that_goes_while_all_are_listed_is_no_fault(forked: lance.Lance
 def test_a_branch_that_can_never_be_read_is_one(forked: lance.LanceDataset) -> None:
     with pytest.raises(DatasetMissing):
         freed_with_forks(Listed(forked, 1000), "nodes/x", (1,), ())
+
+
+def test_what_many_versions_refer_to_is_not_held_at_once(tmp_path: Path) -> None:
+    dataset = lance.write_dataset(pa.table({"n": [0]}), tmp_path / "t.lance")
+    for number in range(1, 60):
+        dataset = lance.write_dataset(pa.table({"n": [number]}), dataset, mode="append")
+    dataset.create_branch("topic", 60)
+    tracemalloc.start()
+    try:
+        freed = freed_with_forks(dataset, "nodes/x", range(1, 60), ("topic",))
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert {file.kind for file in freed} == {"manifest", "transaction"}
+    assert peak < 400_000

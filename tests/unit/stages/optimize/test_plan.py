@@ -121,6 +121,17 @@ def test_an_index_under_another_name_still_serves_but_one_of_another_type_does_n
     assert (named.builds, [b.name for b in typed.builds]) == ((), ["id_idx"])
 
 
+def test_an_index_whose_name_another_one_takes_is_not_folded_before() -> None:
+    older = IndexFacts(
+        name="tier_idx", columns=("tier",), details="InvertedIndexDetails", segments=1, covered=frozenset({0})
+    )
+    decided = plan(
+        facts(fragments(10, 10), indexes=(ID, older)), spec(prop("tier", "String", is_enum=True), indexed=("tier",))
+    )
+    assert [(b.name, b.index_type) for b in decided.builds] == [("tier_idx", "BTREE")]
+    assert decided.folds == ()
+
+
 def test_a_vector_index_waits_for_the_first_vector() -> None:
     declared = spec(prop("embedding", "Vector"), indexed=("embedding",))
     decided = plan(facts(fragments(1, 1)), declared, columns_without_values=frozenset({"embedding"}))
