@@ -28,7 +28,7 @@ def test_a_kill_at_any_call_is_finished_by_the_next_run(stage: MakeStage, scenar
     around = [kill for kill in kills if not kill.armed]
     first = STAMPS.index(stamp)
     # A recovery is short, and a death in it is the second one.
-    every = 2 if scenario.name.startswith("recover") else 3
-    chosen = sample(armed, first % every, every) + sample(around, first, every=12) if armed else kills
+    every = 4 if scenario.name.startswith("recover") else 6
+    chosen = sample(armed, first * every // 2, every) + sample(around, first, every=12) if armed else kills
     problems = [p for kill in chosen for p in built.survives(kill)]
     assert not problems, "\n".join(problems)

@@ -66,6 +66,7 @@ def shorten(request: str) -> None:
     s3_client().put_object(Bucket=bucket, Key=key, Body=whole[: len(whole) // 2])
 
 
+@pytest.mark.night("all but one")
 @pytest.mark.parametrize("harm", ["claimed", "shortened"])
 def test_a_copy_that_the_store_did_not_make_is_no_restore(proxy: FaultProxy, graph: Graph, harm: str) -> None:
     made, rows = backup_graph(graph, f"{bucket_of(graph)}/backups"), rows_everywhere(graph)
@@ -82,6 +83,7 @@ def test_a_copy_that_the_store_did_not_make_is_no_restore(proxy: FaultProxy, gra
         assert rows_everywhere(open_graph(place, Settings())) == rows
 
 
+@pytest.mark.night("all but one")
 @pytest.mark.parametrize("in_tasks", [False, True], ids=["threads", "tasks"])
 def test_what_the_earlier_backup_does_not_give_is_copied_from_the_graph(
     proxy: FaultProxy, graph: Graph, *, in_tasks: bool
@@ -133,6 +135,7 @@ def test_where_nobody_may_delete_backups_and_restores_end_well(proxy: FaultProxy
     assert rows_everywhere(open_graph(f"{bucket}/restored", Settings())) == rows_everywhere(graph)
 
 
+@pytest.mark.night("all but one")
 @pytest.mark.parametrize("target", ["s3", "disk"])
 def test_a_file_that_went_is_named(proxy: FaultProxy, graph: Graph, tmp_path: Path, target: str) -> None:
     destination = f"{bucket_of(graph)}/backups" if target == "s3" else str(tmp_path / "backups")
@@ -167,6 +170,7 @@ def test_a_create_that_met_another_matchesis_sent_again(proxy: FaultProxy, bucke
         storage.create("key-2", b"mine")
 
 
+@pytest.mark.night("all but one")
 @pytest.mark.parametrize("matches", [r"PUT .*partNumber=2", r"POST .*uploadId="], ids=["last part", "completion"])
 def test_an_upload_in_parts_that_fails_at_its_end_is_given_up(
     proxy: FaultProxy, bucket: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, matches: str

@@ -62,6 +62,7 @@ def test_whole_submits_are_timed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 
 
 @pytest.mark.usefixtures("few_fragments")
+@pytest.mark.night("all but one")
 @pytest.mark.parametrize("job", [job for job in CalibratedJob if job is not CalibratedJob.REWRITE])
 def test_every_job_does_the_work_of_its_process(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, session: SparkSession, job: CalibratedJob
