@@ -67,7 +67,7 @@ env: ## .env, with a random secret for everything that has none
 check: $(STAMP) ## lint, types and the fast tests, side by side (under two minutes)
 	@$(MAKE) $(BESIDE) lint types tests-fast
 
-test: $(STAMP) ## lint, types and the tests; what CI runs (16 minutes on two cores)
+test: $(STAMP) ## lint, types and the tests; what CI runs (10 to 16 minutes on two cores)
 	@$(MAKE) $(BESIDE) lint types tests-all
 
 tests-fast: $(STAMP) ## the tests of `check` alone
