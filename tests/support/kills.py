@@ -215,7 +215,7 @@ def killing(killer: Killer) -> Iterator[Killer]:
 def kill_at(graph: Graph, run: Callable[[Graph], object], call: str, mode: str) -> None:
     """Leave what a run leaves that dies at its first call of that name (and target), its process gone. Writes.
 
-    Of tables that run side by side, a call may go by unseen during another's: `run` does one table.
+    `run` works on one table: of two that run side by side, a call goes by unseen while the other one makes a call.
     """
     killer = Killer(root=Path(graph.uri), when=lambda p: f"{p.call} {p.target}".startswith(call), mode=mode)
     with killing(killer), suppress(Killed):

@@ -163,7 +163,7 @@ class TextState:
     certified_by: str | None = None
     """The sign of an engine that accepts only its own text indexes."""
     has_updated_rows: bool = False
-    """Whether rows of the table were updated and kept their ids."""
+    """Whether rows of the table were updated and kept their ids; looked for on plain Lance alone."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -60,9 +60,10 @@ def text_state(graph: Graph, entry: TableEntry, spec: TableSpec, facts: TableFac
 
 
 def _with_updates(state: TextState | None, head: Dataset) -> TextState | None:
-    """The state with whether rows were updated and kept their ids. Reads."""
-    updated = state is not None and head.has_stable_row_ids and has_updated_rows(head)
-    return replace(state, has_updated_rows=True) if state is not None and updated else state
+    """The state with whether rows were updated and kept their ids, which matters on plain Lance alone. Reads."""
+    if state is None or state.writer is not None or not head.has_stable_row_ids:
+        return state
+    return replace(state, has_updated_rows=has_updated_rows(head))
 
 
 def policy_of(graph: Graph, spark_threshold_bytes: int | None = None) -> OptimizePolicy:

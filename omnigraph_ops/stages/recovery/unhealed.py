@@ -235,7 +235,7 @@ def remains_advice(remains: Sequence[HalfMade]) -> Iterator[str]:
 def reference_advice(graph: Graph) -> Iterator[str]:
     """What to do about a branch whose commit graph was made but for its reference: the engine works on with it. Reads.
 
-    Costs one listing, and what such a branch publishes.
+    Costs one listing; for each branch without a reference two more, and a read of what it publishes.
     """
     if not _has_commit_graph(graph):
         return
