@@ -323,7 +323,8 @@ def about_quarantine(call: Call) -> int | None:
     actions = call.given(*_ACTIONS)
     if not actions:
         return None
-    if len(actions) > 1 or call.given("plan", "save_plan", "listing", "older_than", "quarantine", "fence"):
+    of_orphans = ("plan", "save_plan", "listing", "older_than", "quarantine", "fence", "allow_young", "spark")
+    if len(actions) > 1 or call.given(*of_orphans):
         raise UsageError("--quarantined, --restore and --purge stand alone; nothing was read")
     said = call.options
     if said["confirm"] and said["purge"] is None:

@@ -90,13 +90,24 @@ def _install(home: Path, release: str, hashes: tuple[str, ...]) -> None:
         target = scratch / "target"
         _run(release, _installer(target, pins))
         _run(release, [sys.executable, "-c", _PROBE, str(target), release])
-        shutil.rmtree(home / release, ignore_errors=True)
-        target.rename(home / release)
+        _put_in_place(target, home / release, scratch / "before")
     except OSError as error:
         reason = error.strerror
         raise OpsError(f"pylance {release} cannot be installed into {home}: {reason}; nothing changed") from None
     finally:
         shutil.rmtree(scratch, ignore_errors=True)
+
+
+def _put_in_place(new: Path, place: Path, aside: Path) -> None:
+    """Rename a release to where it is used; the one that is there stays until then. Writes."""
+    if place.exists():
+        place.rename(aside)
+    try:
+        new.rename(place)
+    except OSError:
+        if aside.exists():
+            aside.rename(place)
+        raise
 
 
 _PROBE = """

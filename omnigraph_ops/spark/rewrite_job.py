@@ -15,13 +15,14 @@ from argparse import ArgumentParser, Namespace
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
+from itertools import chain
 
 from pyspark import SparkContext
 from pyspark.sql import SparkSession
 
 from omnigraph_ops.config.settings import MIB, Settings
 from omnigraph_ops.coordination.rewrite_journal import TaskOrder, TaskOutcome, perform
-from omnigraph_ops.errors import OpsError, RecoveryPending
+from omnigraph_ops.errors import OpsError, RecoveryPending, StorageError
 from omnigraph_ops.graph import Graph, open_graph
 from omnigraph_ops.graph.sidecars import sidecar_names
 from omnigraph_ops.lance.commits import segment_ids
@@ -81,12 +82,23 @@ def _every(context: SparkContext, graph: Graph, keys: Sequence[str]) -> Iterable
     large = {t.table_key for t in plan.productive() if t.cost_bytes >= graph.settings.small_table_bytes}
     lots = deal([key for key in keys if key not in large], lots=_LOTS_PER_CORE * max(context.defaultParallelism, 1))
     if lots:
-        whole = in_tasks(partial(optimize_on_worker, graph.target, graph.settings))
-        for rows in context.parallelize(lots, len(lots)).map(whole).collect():
-            yield from rows
+        yield from _in_workers(context, graph, lots)
     # Side by side: the tasks of one fill what those of another leave, and their indexes are built meanwhile.
     work = partial(_isolated, partial(_on_executors, context), graph)
     yield from in_parallel(work, [key for key in keys if key in large], workers=graph.settings.concurrency)
+
+
+def _in_workers(context: SparkContext, graph: Graph, lots: Sequence[Lot]) -> Iterable[TableStats]:
+    """The rows of tables that are optimized whole, a lot in each task. Writes."""
+    whole = in_tasks(partial(optimize_on_worker, graph.target, graph.settings))
+    try:
+        with spark_errors():
+            done = context.parallelize(lots, len(lots)).map(whole).collect()
+    except StorageError as error:
+        # With it went what the other tasks had to tell.
+        why = f"{error}; it is as it was or optimized whole, and another optimize finds which"
+        done = [tuple(TableStats(table_key=key, error=why) for key in lot) for lot in lots]
+    return chain.from_iterable(done)
 
 
 def _alone(context: SparkContext, graph: Graph, table_key: str) -> TableStats:
@@ -170,7 +182,7 @@ class SparkExecutor:
         self._context = context
 
     def execute(self, dataset: Dataset, orders: Sequence[TaskOrder]) -> Iterator[TaskOutcome]:
-        """One outcome per order. Writes data files and the journal, from the workers."""
+        """One outcome per order; raises `StorageError` if Spark gives up the job. Writes data files and the journal."""
         conf = self._context.getConf()
         limits = TaskLimits(
             num_threads=int(conf.get("spark.task.cpus", "1")),
@@ -179,7 +191,9 @@ class SparkExecutor:
         )
         tries = tries_of(self._context)
         work = in_tasks(partial(execute_on_worker, str(dataset.uri), int(dataset.version), limits, tries))
-        yield from self._context.parallelize(orders, numSlices=max(len(orders), 1)).map(work).collect()
+        with spark_errors():
+            outcomes = self._context.parallelize(orders, numSlices=max(len(orders), 1)).map(work).collect()
+        yield from outcomes
 
     def index(self, graph: Graph, clone: Dataset, plan: TablePlan, effort: Effort, progress: Progress) -> None:
         """Each index in a task, or in several; what no task did, here. Writes index files in the clone."""

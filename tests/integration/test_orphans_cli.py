@@ -159,7 +159,8 @@ def test_quarantine_from_the_shell(graph: Graph, cli: Cli) -> None:
     assert cli("orphans --json --quarantined", graph.uri).json["quarantines"] == []
     assert_refused(cli("orphans --restore", graph.uri, second), "no quarantine")
     assert_refused(cli("orphans --confirm --quarantined", graph.uri), "no --confirm", code=2)
-    assert_refused(cli("orphans --older-than 8d --quarantined", graph.uri), "stand alone", code=2)
+    for other in ("--older-than 8d", "--allow-young", "--spark local[1]"):
+        assert_refused(cli(f"orphans {other} --quarantined", graph.uri), "stand alone", code=2)
 
 
 def test_what_cannot_be_deleted_makes_exit_code_1(graph: Graph, cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -168,6 +168,21 @@ def test_installing_again_keeps_what_is_there(tmp_path: Path, monkeypatch: pytes
     assert sorted(p.name for p in tmp_path.iterdir()) == ["10.0.0", "8.0.1"]
 
 
+def test_a_release_that_cannot_be_put_in_place_leaves_the_one_before(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    marks = [tmp_path / release / "mark" for release in RELEASES]
+    for mark in marks:
+        mark.parent.mkdir()
+        mark.touch()
+    monkeypatch.setattr(text_indexer, "_installer", lambda _target, _pins: [sys.executable, "-c", ""])
+    monkeypatch.setattr(text_indexer, "_PROBE", "")
+    # The installer made no folder to rename.
+    with pytest.raises(OpsError, match=r"cannot be installed into .*: No such file or directory; nothing changed"):
+        install(tmp_path, again=True)
+    assert all(mark.exists() for mark in marks)
+
+
 def test_a_release_is_started_once_per_process() -> None:
     keys = [folder for _, folder in text_indexer._processes]
     assert len(keys) == len(set(keys))

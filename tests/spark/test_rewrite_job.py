@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import threading
 from collections.abc import Iterator, Sequence
 from typing import Any
@@ -19,6 +20,7 @@ from tests.support.converged import assert_pins_are_heads
 from tests.support.kills import AFTER, kill_at
 from tests.support.spark_session import submit_in
 from tests.support.tables import rows_by_id
+from tests.support.writers import entry_of
 
 pytestmark = [pytest.mark.spark, pytest.mark.xdist_group("spark-local")]
 TABLES = ("node:Person", "node:Company", "edge:Knows")
@@ -66,4 +68,34 @@ def test_a_table_is_done_although_the_driver_of_another_one_is_killed_meanwhile(
     (row,) = submit_in(session)("rewrite", words, OptimizeReport, lambda: None).tables
     assert (row.error, row.fragments_added) == (None, 1)
     assert rows_by_id(graph) == before
+    assert_pins_are_heads(graph)
+
+
+@pytest.mark.parametrize("dies", ["execute_on_worker", "optimize_on_worker"])
+def test_a_job_that_spark_gives_up_costs_the_other_tables_nothing(
+    session: SparkSession, demo_graph: DemoGraph, monkeypatch: pytest.MonkeyPatch, dies: str
+) -> None:
+    """A worker that is lost too often: what was done of the other tables is told, and they are tried again."""
+    graph, work = demo_graph(node_types=2, loads=3, rows=20), getattr(rewrite_job, dies)
+    fatal = graph.table_uri(entry_of(graph, "node:Company"))
+
+    def work_or_die(*args: Any) -> Any:
+        if fatal in args or ("node:Company",) in args:
+            os._exit(1)
+        return work(*args)
+
+    monkeypatch.setattr(rewrite_job, dies, work_or_die)
+    # Large tables have tasks of their own, small ones are done whole in a worker.
+    monkeypatch.setenv("OMNIGRAPH_OPS_SMALL_TABLE_BYTES", "0" if dies == "execute_on_worker" else str(2**30))
+    before = rows_by_id(graph)
+    words = [word for key in TABLES for word in ("--table", key)]
+    report = submit_in(session)("rewrite", ("--graph", graph.uri, *words), OptimizeReport, lambda: None)
+    errors = {row.table_key: row.error for row in report.tables}
+    assert errors["node:Company"] is not None and "worker" in errors["node:Company"]
+    if dies == "execute_on_worker":  # the job of a lot has several tables
+        assert errors == dict.fromkeys(TABLES) | {"node:Company": errors["node:Company"]}
+    assert rows_by_id(graph) == before
+    monkeypatch.undo()
+    (row,) = submit_in(session)("rewrite", ("--graph", graph.uri, *words[2:4]), OptimizeReport, lambda: None).tables
+    assert row.error is None
     assert_pins_are_heads(graph)
