@@ -10,7 +10,6 @@ goes on beside the writers. One whose process was killed is lifted by whoever of
 from __future__ import annotations
 
 import contextlib
-import json
 import threading
 import time
 import uuid
@@ -22,7 +21,7 @@ from omnigraph_ops.coordination.lease import working_holder
 from omnigraph_ops.coordination.state import FENCE_PATH, Records
 from omnigraph_ops.errors import ApprovalMissing, OpsError, RecoveryPending, StorageError
 from omnigraph_ops.graph.graph import Graph, HeldFence
-from omnigraph_ops.graph.layout import MANIFEST_DIR, SCHEMA_APPLY_LOCK, branch_reference
+from omnigraph_ops.graph.layout import MANIFEST_DIR, SCHEMA_APPLY_LOCK, branch_contents, branch_reference
 from omnigraph_ops.graph.sidecars import sidecar_names
 from omnigraph_ops.lance.gateway import BranchRef
 
@@ -211,16 +210,7 @@ def _raise(graph: Graph, at_most_seconds: float) -> FenceNote:
 
 def _reference(note: FenceNote) -> bytes:
     """The lock as Lance refers to a branch at the open version; nobody opens it, so it has no data. Pure."""
-    ((version, unique),) = note.identifier
-    branch = {
-        "parentBranch": None,
-        "identifier": {"version_mapping": [[version, unique]]},
-        "parentVersion": version,
-        "createAt": int(note.raised_at),
-        "manifestSize": 0,
-        "metadata": {},
-    }
-    return json.dumps(branch).encode()
+    return branch_contents(parent_branch=None, identifier=note.identifier, created_at=note.raised_at, manifest_size=0)
 
 
 def _drain(graph: Graph, seconds: float) -> None:

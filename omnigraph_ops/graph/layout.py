@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import secrets
 import threading
 import time
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from urllib.parse import quote
@@ -229,6 +230,27 @@ def is_schema_apply_lock(branch: str) -> bool:
 def branch_reference(dataset: str, branch: str) -> str:
     """The file that makes a Lance branch of a dataset, relative to the graph. Pure."""
     return f"{dataset}/_refs/branches/{quote(branch, safe='')}.json"
+
+
+def branch_contents(
+    *, parent_branch: str | None, identifier: Sequence[tuple[int, str]], created_at: float, manifest_size: int
+) -> bytes:
+    """What that file holds, as Lance writes it. Pure.
+
+    Args:
+        identifier: of the parent, then the version of it that the branch was made of and a unique text.
+        created_at: in seconds since the epoch.
+        manifest_size: in bytes, of the first manifest of the branch; 0: it has no data.
+    """
+    branch = {
+        "parentBranch": parent_branch,
+        "identifier": {"version_mapping": [list(part) for part in identifier]},
+        "parentVersion": identifier[-1][0],
+        "createAt": int(created_at),
+        "manifestSize": manifest_size,
+        "metadata": {},
+    }
+    return json.dumps(branch).encode()
 
 
 def dataset_of(path: str) -> str | None:

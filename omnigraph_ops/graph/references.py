@@ -242,6 +242,9 @@ def lost_reference(graph: Graph, states: Iterable[BranchState], path: str) -> st
     Args:
         states: of main and of the branches.
     """
+    remedy = "merge the branch if its rows are wanted, then delete it, with omnigraph"
+    if path == COMMITS_DIR:
+        remedy = "`omnigraph-ops recover` writes it"
     reads = [(s.branch, {s.branch} if path == COMMITS_DIR else {e.branch for e in s.at(path)}) for s in states]
     if not any(name for _, names in reads for name in names):
         return None
@@ -252,7 +255,7 @@ def lost_reference(graph: Graph, states: Iterable[BranchState], path: str) -> st
             if is_there and (branch is None or branch in graph.branches()):
                 return (
                     f"branch {branch or 'main'!r} reads the Lance branch {name!r} of {path}, which has no reference; "
-                    "merge the branch if its rows are wanted, then delete it, with omnigraph"
+                    f"{remedy}"
                 )
     return None
 

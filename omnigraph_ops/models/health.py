@@ -200,7 +200,7 @@ class DriftFinding:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BranchFinding:
-    """A table of a named branch that the engine cannot read or write there; main is not affected."""
+    """A table of a named branch that the engine cannot read or write there, or Lance does not list; main is whole."""
 
     branch: str
     table_key: str
@@ -208,7 +208,7 @@ class BranchFinding:
     lance_head_version: int | None
     """None where the published version is gone, or the branch was made or deleted by half."""
     recoverable: bool = False
-    """Whether `recover` rolls back what was never published or was made by half."""
+    """Whether `recover` rolls back what was never published, or settles what was made by half."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -18,7 +18,7 @@ from omnigraph_ops.models.health import CheckStatus
 from omnigraph_ops.progress import Run
 from omnigraph_ops.stages.orphans.apply import apply_orphans
 from omnigraph_ops.stages.orphans.plan import plan_orphans
-from omnigraph_ops.stages.recovery import unhealed
+from omnigraph_ops.stages.recovery import half_made
 from omnigraph_ops.stages.recovery.check import check
 from omnigraph_ops.stages.recovery.recover import recover
 from omnigraph_ops.storage.inventory import OpsFault
@@ -104,12 +104,6 @@ def _is_whole(graph: Graph) -> None:
     make_branch(graph, "a/b")
 
 
-def _made_but_for_a_reference(graph: Graph) -> None:
-    """The engine reads and deletes a branch by the files of its commit graph."""
-    make_branch(graph, SIDE)
-    _unrefer(graph, COMMITS_DIR, SIDE)
-
-
 @pytest.mark.parametrize("stamp", [3])
 def test_a_written_branch_that_was_deleted_by_half_is_named_until_its_files_are_gone(graph: Graph) -> None:
     assert check(graph).advice == ()
@@ -125,7 +119,7 @@ def test_a_written_branch_that_was_deleted_by_half_is_named_until_its_files_are_
 
 
 @pytest.mark.parametrize("stamp", [3])
-@pytest.mark.parametrize("act", [_has_rows, _is_above_another, _is_whole, _made_but_for_a_reference])
+@pytest.mark.parametrize("act", [_has_rows, _is_above_another, _is_whole])
 def test_what_is_more_than_half_stays(graph: Graph, act: Callable[[Graph], None]) -> None:
     act(graph)
     names = sorted(os.listdir(graph.storage.full(f"{MANIFEST_DIR}/tree")))
@@ -265,7 +259,7 @@ def test_what_may_not_be_deleted_stops_nothing_else(graph: Graph, monkeypatch: p
     def denied(_storage: object, paths: Sequence[str]) -> tuple[OpsFault, ...]:
         return tuple(OpsFault(path=path, reason="access denied") for path in paths)
 
-    monkeypatch.setattr(unhealed, "remove_files", denied)
+    monkeypatch.setattr(half_made, "remove_files", denied)
     report = recover(graph)
     assert [o.action for o in report.outcomes] == ["rolled_back", "deferred"]
     assert "access denied" in report.outcomes[-1].detail

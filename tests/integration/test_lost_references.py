@@ -10,14 +10,16 @@ import pytest
 from omnigraph_ops.config.settings import Settings
 from omnigraph_ops.errors import CorruptGraph
 from omnigraph_ops.graph.graph import Graph
-from omnigraph_ops.graph.layout import COMMITS_DIR, branch_reference, version_path
+from omnigraph_ops.graph.layout import COMMITS_DIR, MANIFEST_DIR, branch_reference, version_path
 from omnigraph_ops.models.cleanup import RetentionPolicy, TableCleanupPlan
+from omnigraph_ops.models.health import CheckStatus
 from omnigraph_ops.stages.cleanup.apply import cleanup_all
 from omnigraph_ops.stages.cleanup.plan import plan_cleanup
 from omnigraph_ops.stages.freeze.take import freeze_graph
 from omnigraph_ops.stages.orphans.plan import plan_orphans
 from omnigraph_ops.stages.recovery.check import check
 from omnigraph_ops.stages.recovery.recover import recover
+from omnigraph_ops.stages.recovery.stage import Check
 from tests.conftest import DemoGraph
 from tests.support.orphans import PERSON, age, planned
 from tests.support.rows import rows_everywhere
@@ -77,8 +79,48 @@ def test_the_commit_graph_of_a_branch_stays_whole(demo_graph: DemoGraph, stamp: 
     assert row_of(graph, PERSON).refused is None
     with pytest.raises(CorruptGraph, match=r"which has no reference.*nothing was frozen"):
         freeze_graph(graph)
-    (advice,) = check(graph).advice
-    assert "merge the branch if its rows are wanted, then delete it" in advice
+    found = check(graph)
+    assert [(f.branch, f.table_key, f.recoverable) for f in found.branch_findings] == [(FORK, COMMITS_DIR, True)]
+    assert found.advice == ("run `omnigraph-ops recover` to finish what a crashed run left",)
+    (branches,) = (section for section in Check().view(found).sections if section.title == "Named branches")
+    assert branches.rows == ((FORK, COMMITS_DIR, "there by half"),)
+
+
+@pytest.mark.parametrize("stamp", [3])
+@pytest.mark.parametrize("of_a_branch", [False, True])
+def test_recover_writes_the_reference_to_a_commit_graph(
+    demo_graph: DemoGraph, stamp: int, *, of_a_branch: bool
+) -> None:
+    graph = demo_graph(stamp=stamp, **SMALL, written_branches=1, settings=Settings(exclusive=True))
+    lost = FORK
+    if of_a_branch:
+        lost = "of-a-branch"
+        for path in (MANIFEST_DIR, COMMITS_DIR):
+            graph.open_at(path, branch=FORK).create_branch(lost, (FORK, None))
+    before, rows = _listed(graph), rows_everywhere(graph)
+    Path(graph.uri, branch_reference(COMMITS_DIR, lost)).unlink()
+    (young,) = recover(graph, grace_seconds=600).outcomes
+    assert (young.action, before == _listed(graph)) == ("deferred", False)
+    age(graph.uri)
+    report = recover(graph, grace_seconds=600)
+    assert [o.action for o in report.outcomes] == ["rolled_forward"]
+    assert (report.status, _listed(graph), rows_everywhere(graph)) == (CheckStatus.CLEAN, before, rows)
+    assert freeze_graph(graph).tables == ()
+
+
+def _listed(graph: Graph) -> dict[str, tuple[object, ...]]:
+    """The branches of the commit graph, but for what is unique in each. Reads."""
+    listed = dict(graph.open_at(COMMITS_DIR).branches.list())
+    return {
+        name: (
+            info["parent_branch"],
+            info["parent_version"],
+            [version for version, _ in info["branch_identifier"]],
+            info["branch_identifier"][:-1],
+            info["manifest_size"] > 0,
+        )
+        for name, info in listed.items()
+    }
 
 
 @pytest.mark.parametrize("stamp", [3])

@@ -16,17 +16,13 @@ from omnigraph_ops.graph.sidecars import list_sidecars
 from omnigraph_ops.graph.state import TableEntry
 from omnigraph_ops.models.health import BranchFinding, CheckReport, CheckStatus, DriftFinding, SidecarFinding
 from omnigraph_ops.parallel import in_parallel
+from omnigraph_ops.stages.recovery.half_made import HalfMade, commit_graph_findings, half_made, remains_advice
 from omnigraph_ops.stages.recovery.unhealed import (
-    HalfMade,
     branch_advice,
     branch_findings,
-    commit_graph_findings,
     expiry_advice,
-    half_made,
     internal_damage,
     mismatch_advice,
-    reference_advice,
-    remains_advice,
     schema_mismatch,
 )
 from omnigraph_ops.stages.recovery.unpublished import left_by_us, overlaid, recoverable
@@ -145,7 +141,6 @@ def _report(graph: Graph, found: _Look) -> CheckReport:
             *mismatch_advice(found.mismatch),
             *expiry_advice(graph),
             *remains_advice(found.remains),
-            *reference_advice(graph),
             *holds_and_faults(graph.storage)[1].values(),
             *(frozen_text(graph.target, hold) for hold in active_freezes(graph.storage)),
         ),

@@ -36,8 +36,8 @@ from omnigraph_ops.models.runs import Unit
 from omnigraph_ops.outcomes.runs import settle
 from omnigraph_ops.progress import Stopped
 from omnigraph_ops.stages.recovery.check import check
+from omnigraph_ops.stages.recovery.half_made import settle_half_made
 from omnigraph_ops.stages.recovery.proofs import Unpublishable
-from omnigraph_ops.stages.recovery.unhealed import drop_half_made
 from omnigraph_ops.stages.recovery.unpublished import publish_leftovers, put_back, roll_back
 from omnigraph_ops.stages.recovery.verdict import Judgement, judged_sidecar
 
@@ -64,7 +64,7 @@ def recover(graph: Graph, *, grace_seconds: float | None = None) -> RecoverRepor
     with contextlib.suppress(Stopped):
         for outcome in _settle_sidecars(graph, grace):
             outcomes.append(outcome)  # one by one: what was done by then is reported when the run is stopped
-        for finish in (partial(drop_half_made, grace=grace), publish_leftovers, roll_back, _straighten_lineage):
+        for finish in (partial(settle_half_made, grace=grace), publish_leftovers, roll_back, _straighten_lineage):
             graph.run.check()
             try:
                 for outcome in finish(graph):

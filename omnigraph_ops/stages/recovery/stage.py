@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Annotated
 
-from omnigraph_ops.models.health import FAILED, CheckReport, RecoverReport, UnlockReport
+from omnigraph_ops.models.health import FAILED, BranchFinding, CheckReport, RecoverReport, UnlockReport
 from omnigraph_ops.models.runs import Unit
 from omnigraph_ops.progress import Progress
 from omnigraph_ops.requests import Option, Request, Seconds
@@ -58,14 +58,7 @@ class Check(RunStage[CheckRequest, CheckReport]):
             )
             for d in value.drift
         )
-        branches = tuple(
-            (
-                f.branch,
-                f.table_key,
-                f"{f.manifest_version} → {f.lance_head_version or 'gone'}" if f.manifest_version else "cannot be read",
-            )
-            for f in value.branch_findings
-        )
+        branches = tuple((f.branch, f.table_key, _gap(f)) for f in value.branch_findings)
         schema = [(name, "schema staging file") for name in value.staging_files]
         schema += [(key, "the accepted schema and __manifest disagree") for key in value.schema_mismatch]
         schema += [("__schema_apply_lock__", "writers are kept away")] if value.schema_apply_lock else []
@@ -84,6 +77,13 @@ class Check(RunStage[CheckRequest, CheckReport]):
 
     def exit_code(self, report: CheckReport) -> int:
         return report.status.exit_code
+
+
+def _gap(finding: BranchFinding) -> str:
+    """What is wrong with a table of a branch, in a cell. Pure."""
+    if finding.manifest_version:
+        return f"{finding.manifest_version} → {finding.lance_head_version or 'gone'}"
+    return "there by half" if finding.recoverable else "cannot be read"
 
 
 class Recover(RunStage[RecoverRequest, RecoverReport]):
