@@ -132,6 +132,14 @@ def version_record(storage: Storage, chain: str, version: int) -> VersionRecord:
         raise UnreadableTransaction(f"failed to read Lance transaction for version {version}: {error}") from None
 
 
+def made_at_us(storage: Storage, chain: str, version: int) -> int | None:
+    """When a version of a chain was made, by its writer's clock; None: nobody can read that. Reads."""
+    try:
+        return _made_at_us(manifest_message(_stored_manifest(storage, chain, version).content))
+    except (FileNotFoundError, *_DAMAGED):
+        return None
+
+
 def stored_versions(storage: Storage, folder: str) -> frozenset[int]:
     """The versions of a chain whose manifest is there, by the names alone. Reads: one listing."""
     names = storage.list(f"{folder}/_versions" if folder else "_versions")
@@ -298,18 +306,23 @@ def _message_at(raw: bytes, position: int) -> bytes:
 
 def _record(version: int, manifest: Any, raw: bytes) -> VersionRecord:
     transaction = _Transaction.FromString(raw)
-    operation, at = _operation_name(transaction), manifest.timestamp
+    operation = _operation_name(transaction)
     properties = ((_text(entry.key), _text(entry.value)) for entry in transaction.transaction_properties)
     return VersionRecord(
         version=version,
         operation=operation,
-        committed_at_us=at.seconds * 1_000_000 + at.nanos // 1000 if manifest.HasField("timestamp") else None,
+        committed_at_us=_made_at_us(manifest),
         read_version=transaction.read_version if transaction.HasField("read_version") else None,
         writer=_writer(manifest),
         predicate=_text(transaction.delete.predicate) if transaction.delete.HasField("predicate") else None,
         properties=tuple(sorted(properties)),
         transaction_id=_text(transaction.uuid) if transaction.HasField("uuid") else None,
     )
+
+
+def _made_at_us(manifest: Any) -> int | None:
+    at = manifest.timestamp
+    return int(at.seconds) * 1_000_000 + int(at.nanos) // 1000 if manifest.HasField("timestamp") else None
 
 
 def _writer(manifest: Any) -> str | None:

@@ -244,7 +244,7 @@ def lost_reference(graph: Graph, states: Iterable[BranchState], path: str) -> st
     """
     remedy = "merge the branch if its rows are wanted, then delete it, with omnigraph"
     if path == COMMITS_DIR:
-        remedy = "`omnigraph-ops recover` writes it"
+        remedy = "`omnigraph-ops recover` writes it, or `check` says why not"
     reads = [(s.branch, {s.branch} if path == COMMITS_DIR else {e.branch for e in s.at(path)}) for s in states]
     if not any(name for _, names in reads for name in names):
         return None

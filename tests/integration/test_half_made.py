@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from omnigraph_ops.graph.graph import Graph
-from omnigraph_ops.graph.layout import COMMITS_DIR, MANIFEST_DIR, SCHEMA_APPLY_LOCK
+from omnigraph_ops.graph.layout import COMMITS_DIR, MANIFEST_DIR, SCHEMA_APPLY_LOCK, branch_reference
 from omnigraph_ops.graph.publish import publish, table_update
 from omnigraph_ops.models.health import CheckStatus
 from omnigraph_ops.progress import Run
@@ -249,6 +249,34 @@ def test_retries_do_not_keep_it_young_and_what_they_write_stays(graph: Graph) ->
     assert [o.action for o in recover(graph, grace_seconds=600).outcomes] == ["rolled_back"]
     assert [file for file in tree.rglob("*") if file.is_file()] == [retry]
     graph.manifest().create_branch(SIDE)
+
+
+def _made_over_an_earlier_one(graph: Graph) -> None:
+    """Of the earlier branch the commit graph is left: a delete was killed, and then the create that cleared it away."""
+    make_branch(graph, SIDE)
+    graph.manifest().branches.delete(SIDE)
+    graph.manifest().create_branch(SIDE)
+    _unrefer(graph, COMMITS_DIR, SIDE)
+
+
+@pytest.mark.parametrize("stamp", [3])
+def test_a_branch_with_the_history_of_an_earlier_one_goes(graph: Graph) -> None:
+    """With that history a merge would bring back deleted rows."""
+    _made_over_an_earlier_one(graph)
+    assert {o.action for o in recover(graph).outcomes} == {"rolled_back"}
+    assert (check(graph).status, SIDE in graph.branches()) == (CheckStatus.CLEAN, False)
+    make_branch(graph, SIDE)
+
+
+@pytest.mark.parametrize("stamp", [3])
+def test_the_history_of_an_earlier_branch_gets_no_reference(graph: Graph) -> None:
+    _made_over_an_earlier_one(graph)
+    entry = entry_of(graph, TABLE, SIDE)
+    publish(graph, (table_update(graph, entry, graph.open_pinned(entry)),), actor=None, branch=SIDE)
+    assert recover(graph).outcomes == ()
+    assert not Path(graph.uri, branch_reference(COMMITS_DIR, SIDE)).exists()
+    (advice,) = check(graph).advice
+    assert f"branch {SIDE!r} goes on with the history of an earlier branch" in advice
 
 
 @pytest.mark.parametrize("stamp", [3])

@@ -4,10 +4,11 @@ That engine makes a branch in the graph manifest first and in the commit graph t
 the reference to them then. Killed between the former two, it leaves a branch that is listed and can be neither exported
 nor written nor deleted. Killed between the latter two, or between the same steps of a delete, it leaves files without a
 reference. In the commit graph of a branch that is listed, the engine works on with them, but Lance does not know what
-they need: the reference is written. Elsewhere no branch of that name can be made again. Where it is the schema-apply
-lock, no schema is applied. Where it is one of a table, that table cannot be written on the graph branch of that name.
-What is deleted here was never written to: nobody was told that it was made, or somebody was at work to delete it. What
-was written to is left to `orphans`, which knows whether others read it. Engine 0.9.0 settles all of this by itself.
+they need: the reference is written, unless they are of an earlier branch of that name, which was deleted by half.
+Elsewhere no branch of that name can be made again. Where it is the schema-apply lock, no schema is applied. Where it is
+one of a table, that table cannot be written on the graph branch of that name. What is deleted here was never written
+to: nobody was told that it was made, or somebody was at work to delete it. What was written to is left to `orphans`,
+which knows whether others read it. Engine 0.9.0 settles all of this by itself.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ from omnigraph_ops.coordination.freezes import refuse_frozen
 from omnigraph_ops.coordination.lease import LeaseKeeper, committer_turn
 from omnigraph_ops.errors import OpsError, StorageError
 from omnigraph_ops.graph.graph import Graph
-from omnigraph_ops.graph.lance_manifest import stored_versions
+from omnigraph_ops.graph.lance_manifest import made_at_us, stored_versions
 from omnigraph_ops.graph.layout import (
     COMMITS_DIR,
     MANIFEST_DIR,
@@ -34,7 +35,7 @@ from omnigraph_ops.graph.layout import (
     version_path,
 )
 from omnigraph_ops.graph.sidecars import sidecar_names
-from omnigraph_ops.lance.gateway import LanceFailure
+from omnigraph_ops.lance.gateway import BranchRef, LanceFailure
 from omnigraph_ops.models.health import BranchFinding, RecoveryOutcome
 from omnigraph_ops.parallel import in_parallel
 from omnigraph_ops.stages.recovery.unhealed import unreadable
@@ -59,7 +60,7 @@ class HalfMade:
     has_reference: bool
     """Whether it is listed; else it is files that nothing refers to."""
     is_read: bool = False
-    """Whether it lacks nothing but its reference, and the engine works on with it."""
+    """Whether it lacks its reference alone, and the engine works on with it."""
     is_written: bool = False
     """Whether somebody wrote to it."""
 
@@ -86,8 +87,14 @@ def _open(graph: Graph) -> list[HalfMade]:
 
 def remains_advice(remains: Sequence[HalfMade]) -> Iterator[str]:
     """What to do about files of branches that were deleted by half after somebody wrote to them. Pure."""
-    for branch in sorted({half.branch for half in remains}):
-        where = ", ".join(sorted(half.table_key for half in remains if half.branch == branch))
+    for branch in sorted({half.branch for half in remains if half.is_read}):
+        yield (
+            f"branch {branch!r} goes on with the history of an earlier branch of that name that was deleted by half: a "
+            "merge of it may bring back deleted rows; export its rows with omnigraph if they are wanted, then delete it"
+        )
+    gone = [half for half in remains if not half.is_read]
+    for branch in sorted({half.branch for half in gone}):
+        where = ", ".join(sorted(half.table_key for half in gone if half.branch == branch))
         yield (
             f"branch {branch!r} was deleted by half after it was written to, and has files left in {where}: the engine "
             "makes no branch of that name, or writes nothing to it, until `omnigraph-ops orphans` has removed them; "
@@ -106,7 +113,8 @@ def _of_commit_graphs(graph: Graph) -> Iterator[HalfMade]:
         if ref.name in known or is_schema_apply_lock(ref.name):
             continue
         # With its files in the commit graph the engine reads and deletes a branch by them.
-        if versions := stored_versions(graph.storage, chain_folder(COMMITS_DIR, ref.name)):
+        versions = stored_versions(graph.storage, chain_folder(COMMITS_DIR, ref.name))
+        if versions and not _is_of_earlier(graph, ref, min(versions)):
             yield from _unlisted(graph, ref.name, min(versions))
             continue
         # Those of `a/b` are below those of `a`.
@@ -116,6 +124,22 @@ def _of_commit_graphs(graph: Graph) -> Iterator[HalfMade]:
         files = _files(graph, chain) or _stored(graph, branch_reference(MANIFEST_DIR, ref.name))
         if files and not is_above and not is_written:
             yield HalfMade(branch=ref.name, table_key=MANIFEST_DIR, folder=chain, files=files, has_reference=True)
+        elif versions:
+            yield from (replace(half, is_written=True) for half in _unlisted(graph, ref.name, min(versions)))
+
+
+def _is_of_earlier(graph: Graph, ref: BranchRef, first: int) -> bool:
+    """Whether the files in the commit graph are of a branch that had the name before, deleted by half. Reads.
+
+    With its history a merge brings back rows that were deleted, and keeps those that the branch deletes. The engine
+    makes a branch in the graph manifest first.
+
+    Args:
+        first: the first version in the commit graph.
+    """
+    made = made_at_us(graph.storage, chain_folder(MANIFEST_DIR, ref.name), ref.parent_version)
+    in_commits = made_at_us(graph.storage, chain_folder(COMMITS_DIR, ref.name), first)
+    return made is not None and (in_commits is None or in_commits < made)
 
 
 def _unlisted(graph: Graph, branch: str, first: int) -> Iterator[HalfMade]:
