@@ -42,7 +42,7 @@ from tests.support.losses import lossy_result
 from tests.support.orphans import drop
 from tests.support.rewrites import unreferenced_files
 from tests.support.rows import rows_of, tree_of
-from tests.support.sidecars import audit_rows
+from tests.support.sidecars import arm, audit_rows
 from tests.support.waits import instead_of_sleep
 from tests.support.writers import delete_first, drift, entry_of
 
@@ -317,6 +317,10 @@ def test_a_commit_whose_sidecar_was_withdrawn_and_whose_process_died_is_publishe
     assert not sidecar_names(graph.storage)
     (found,) = check(graph).drift
     assert (found.covered, found.recoverable, check(graph).status) == (False, True, CheckStatus.PENDING)
+    of_a_load = arm(graph, PERSON, change=lambda document: document.update(writer_kind="Load"))
+    assert [o.action for o in recover(graph).outcomes] == ["left_to_engine"]
+    assert entry_of(graph, PERSON) == before, "what the load committed may be below"
+    graph.storage.delete(sidecar_path(of_a_load))
     report = recover(graph, grace_seconds=3600)
     assert [(o.table_key, o.action) for o in report.outcomes] == [(PERSON, "rolled_forward")]
     assert report.status is CheckStatus.CLEAN

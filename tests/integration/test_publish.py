@@ -6,7 +6,8 @@ from typing import Any
 
 import pytest
 
-from omnigraph_ops.errors import StalePlan
+from omnigraph_ops.config.settings import Settings
+from omnigraph_ops.errors import PublishConflict, StalePlan
 from omnigraph_ops.graph import Graph, open_graph
 from omnigraph_ops.graph.publish import Published, publish, table_update
 from omnigraph_ops.models.repair import RepairAction
@@ -94,3 +95,22 @@ def test_of_two_overlapping_publishers_one_wins(
     assert rows_of(graph) == rows
     again = apply_repair(graph, preview_repair(graph))
     assert [r.table_key for r in again.tables if r.action is RepairAction.HEALED] == ["node:Doc"]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("stamp", [6])
+def test_a_publish_that_always_loses_publishes_nothing(
+    demo_graph: DemoGraph, stamp: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    graph = demo_graph(stamp=stamp, **TWO, settings=Settings(publish_attempts=2))
+    real, rival, before = graph.format.publish_rows, open_graph(graph.uri), pins(graph)
+
+    def between_scan_and_merge(*args: Any) -> Any:
+        publish(rival, (), actor="rival")
+        return real(*args)
+
+    monkeypatch.setattr(graph.format, "publish_rows", between_scan_and_merge)
+    with pytest.raises(PublishConflict, match="exhausted 1 retries against concurrent writers"):
+        apply_repair(graph, preview_repair(graph))
+    assert pins(graph) == before
+    assert [c["actor_id"] for c in commit_rows(graph) if c["actor_id"]] == ["rival", "rival"]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterator
 from datetime import datetime
+from pathlib import Path
 from typing import Any
 
 import lance
@@ -13,12 +14,14 @@ import pytest
 
 from omnigraph_ops.config.settings import Settings
 from omnigraph_ops.coordination.fence import current_lock, read_note
+from omnigraph_ops.coordination.freezes import unfreeze
 from omnigraph_ops.graph import Graph, open_graph
-from omnigraph_ops.graph.layout import COMMITS_DIR, MANIFEST_DIR, new_ulid
+from omnigraph_ops.graph.layout import COMMITS_DIR, MANIFEST_DIR, new_ulid, version_path
 from omnigraph_ops.graph.publish import publish, table_update
 from omnigraph_ops.graph.sidecars import sidecar_path
 from omnigraph_ops.graph.stamp3 import Stamp3
 from omnigraph_ops.models.health import CheckStatus, RecoveryOutcome
+from omnigraph_ops.stages.freeze.take import freeze_graph
 from omnigraph_ops.stages.optimize.run import optimize_table, plan_optimize
 from omnigraph_ops.stages.recovery import unpublished
 from omnigraph_ops.stages.recovery.check import check
@@ -233,12 +236,23 @@ def test_a_forked_lineage_is_one_line_after_recover(graph: Graph, pending: bool)
     graph.lance.append(commits, pa.Table.from_pylist([late], schema=commits.schema))
     with pytest.raises(AssertionError, match="two commits have one parent"):
         check_lineage(open_graph(graph.uri), None)
+    freeze = freeze_graph(graph)
+    assert recover(open_graph(graph.uri)).outcomes == (), "a frozen graph stays as it is"
+    unfreeze(graph, freeze.freeze_id)
     if pending:
         graph.storage.write(sidecar_path(new_ulid()), b"{}")
     *_, outcome = recover(open_graph(graph.uri)).outcomes
     assert (outcome.action, ours.commit_id != outcome.operation_id) == ("relinked", True)
     check_lineage(open_graph(graph.uri), None)
     assert [o.action for o in recover(open_graph(graph.uri)).outcomes] == ["left_to_engine"] * pending
+
+
+def test_what_cannot_be_put_on_top_is_for_a_person(graph: Graph) -> None:
+    entry = entry_of(graph, PERSON)
+    drift(graph, PERSON, deletes())
+    published = Path(graph.uri, version_path(entry.path, entry.version, None))
+    published.write_bytes(published.read_bytes()[:40])
+    assert [d.recoverable for d in check(open_graph(graph.uri)).drift] == [False]
 
 
 @pytest.mark.slow
