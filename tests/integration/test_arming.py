@@ -31,6 +31,7 @@ from omnigraph_ops.progress import Lines, Run, Stopped
 from omnigraph_ops.stages.optimize import run as run_module
 from omnigraph_ops.stages.optimize import table_run
 from omnigraph_ops.stages.optimize.run import optimize_all, optimize_table
+from omnigraph_ops.stages.recovery import unpublished
 from omnigraph_ops.stages.recovery.check import check
 from omnigraph_ops.stages.recovery.recover import recover
 from omnigraph_ops.storage.store import Storage
@@ -323,6 +324,7 @@ def test_a_commit_whose_sidecar_was_withdrawn_and_whose_process_died_is_publishe
     graph.storage.delete(sidecar_path(of_a_load))
     report = recover(graph, grace_seconds=3600)
     assert [(o.table_key, o.action) for o in report.outcomes] == [(PERSON, "rolled_forward")]
+    assert unpublished._publish(graph, PERSON) is None, "another run was faster"
     assert report.status is CheckStatus.CLEAN
     assert rows_of(graph) == rows
     assert_pins_are_heads(graph)

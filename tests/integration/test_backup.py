@@ -38,7 +38,7 @@ from omnigraph_ops.stages.backup.transfer import CopyPace
 from omnigraph_ops.stages.backup.verify import FileLook, FileReader, compare_rows, verify_backup
 from omnigraph_ops.stages.cleanup.apply import cleanup_all
 from omnigraph_ops.stages.cleanup.plan import plan_cleanup
-from omnigraph_ops.stages.freeze.take import freeze_graph
+from omnigraph_ops.stages.freeze.take import extend_freeze, freeze_graph
 from omnigraph_ops.storage import copying
 from omnigraph_ops.storage.store import Storage
 from tests.conftest import DemoGraph
@@ -237,6 +237,8 @@ def test_a_backup_that_was_killed_after_it_was_finished_leaves_nothing_to_the_ne
     (left,), (journal,) = list_backups(str(target)).backups, target.glob("*/journal")
     assert (left.state, len(freezes(graph.storage))) == (BackupState.FINISHED, 1)
     theirs = freeze_graph(graph, reason=f"backup {left.backup_id}")
+    backup_graph(graph, str(tmp_path / "elsewhere"))
+    assert len(freezes(graph.storage)) == 2, "of a backup to another place, which may be at work"
     assert not backup_graph(graph, str(target)).resumed
     assert [hold.hold_id for hold in freezes(graph.storage)] == [theirs.freeze_id], "only the reason is the same"
     assert not journal.exists()
@@ -308,8 +310,13 @@ def test_its_own_freeze_lasts_as_long_as_it_works(
             time.sleep(0.05)
         return count(*arguments)
 
+    def fails_once(*arguments: Any) -> Any:
+        monkeypatch.setattr(claim, "extend_freeze", extend_freeze)
+        raise StorageError("Slow Down")
+
     monkeypatch.setattr(take, "rows_of_cut", slow)
     monkeypatch.setattr(claim, "OWN_TTL_SECONDS", 6.0)
+    monkeypatch.setattr(claim, "extend_freeze", fails_once)
     backup_graph(graph, str(tmp_path / "backups"))
     assert ends
     assert_released(graph)

@@ -15,7 +15,7 @@ from omnigraph_ops.coordination.lease import LeaseKeeper
 from omnigraph_ops.graph.graph import Graph
 from omnigraph_ops.graph.layout import COMMITS_DIR, MANIFEST_DIR, SCHEMA_APPLY_LOCK
 from omnigraph_ops.graph.publish import publish, table_update
-from omnigraph_ops.models.health import CheckStatus
+from omnigraph_ops.models.health import FAILED, CheckStatus
 from omnigraph_ops.progress import Run
 from omnigraph_ops.stages.orphans.apply import apply_orphans
 from omnigraph_ops.stages.orphans.plan import plan_orphans
@@ -101,6 +101,10 @@ def _is_above_another(graph: Graph) -> None:
     make_branch(graph, "a/b")
 
 
+def _is_published_to(graph: Graph) -> None:
+    graph.manifest().create_branch(SIDE).update_config({"by": "somebody"})
+
+
 def _is_whole(graph: Graph) -> None:
     make_branch(graph, "a/b")
 
@@ -120,7 +124,7 @@ def test_a_written_branch_that_was_deleted_by_half_is_named_until_its_files_are_
 
 
 @pytest.mark.parametrize("stamp", [3])
-@pytest.mark.parametrize("act", [_has_rows, _is_above_another, _is_whole])
+@pytest.mark.parametrize("act", [_has_rows, _is_above_another, _is_whole, _is_published_to])
 def test_what_is_more_than_half_stays(graph: Graph, act: Callable[[Graph], None]) -> None:
     act(graph)
     names = sorted(os.listdir(graph.storage.full(f"{MANIFEST_DIR}/tree")))
@@ -166,6 +170,8 @@ def test_a_lineage_that_cannot_be_read_needs_a_person(graph: Graph) -> None:
     assert found.status is CheckStatus.NEEDS_PERSON
     assert COMMITS_DIR in found.damaged[0]
     assert any(COMMITS_DIR in line and "restore the graph from a backup" in line for line in found.advice)
+    (failed,) = recover(graph).outcomes
+    assert (failed.action, COMMITS_DIR in failed.detail) == (FAILED, True)
 
 
 @pytest.mark.parametrize("stamp", [3])

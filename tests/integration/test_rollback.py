@@ -15,6 +15,8 @@ import pytest
 from omnigraph_ops.config.settings import Settings
 from omnigraph_ops.coordination.fence import current_lock, read_note
 from omnigraph_ops.coordination.freezes import unfreeze
+from omnigraph_ops.coordination.lease import LeaseKeeper
+from omnigraph_ops.errors import LeaseHeld
 from omnigraph_ops.graph import Graph, open_graph
 from omnigraph_ops.graph.layout import COMMITS_DIR, MANIFEST_DIR, new_ulid, version_path
 from omnigraph_ops.graph.publish import publish, table_update
@@ -226,8 +228,14 @@ def test_rows_that_were_added_or_changed_are_for_a_person(graph: Graph, change: 
     assert (found.status, [d.recoverable for d in found.drift]) == (CheckStatus.DRIFTED, [False])
 
 
+def taken_over(_keeper: LeaseKeeper) -> None:
+    raise LeaseHeld("taken over")
+
+
 @pytest.mark.parametrize("pending", [False, True])
-def test_a_forked_lineage_is_one_line_after_recover(graph: Graph, pending: bool) -> None:
+def test_a_forked_lineage_is_one_line_after_recover(
+    graph: Graph, pending: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """What an engine does that read the head of the lineage before we appended to it; a killed one may lie beside."""
     commits = graph.lance.open(graph.storage.uri(COMMITS_DIR))
     stale = max(commits.to_table().to_pylist(), key=lambda row: (row["manifest_version"], row["created_at"]))
@@ -239,6 +247,9 @@ def test_a_forked_lineage_is_one_line_after_recover(graph: Graph, pending: bool)
     freeze = freeze_graph(graph)
     assert recover(open_graph(graph.uri)).outcomes == (), "a frozen graph stays as it is"
     unfreeze(graph, freeze.freeze_id)
+    with monkeypatch.context() as lost:
+        lost.setattr(LeaseKeeper, "assert_held", taken_over)
+        assert recover(open_graph(graph.uri)).outcomes == (), "whoever has the lease now may be at it"
     if pending:
         graph.storage.write(sidecar_path(new_ulid()), b"{}")
     *_, outcome = recover(open_graph(graph.uri)).outcomes
