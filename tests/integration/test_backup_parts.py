@@ -126,6 +126,8 @@ def test_a_job_that_ends_without_a_file_finishes_no_backup(demo_graph: DemoGraph
 
     with pytest.raises(StorageError, match=r"the job copy ended without .*; the backup stays unfinished"):
         backup_graph(graph, target, copier=submitted(all_but_the_first))
+    (stray,) = Path(target).glob("*/files")
+    (stray / "of-another-cut").write_bytes(b"?")
     report = backup_graph(graph, target, copier=submitted())
     assert (report.resumed, report.kept.files > 0) == (True, True)
     assert_clean(report)
