@@ -188,6 +188,9 @@ class TableRun:
         try:
             if error is None or not self._purges:
                 rewrite = self._rewrite_after(entry, changes)
+        except CommitConflict:
+            discard(self.graph, entry, changes)
+            raise
         except OpsError as failure:
             error = failure  # the indexes are done and wait for nothing
         if rewrite is not None:

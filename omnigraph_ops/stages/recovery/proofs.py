@@ -213,7 +213,7 @@ def _published_again(write: ExactWrite, state: BranchState) -> str | None:
 def _overtaken(sidecar: Sidecar, state: BranchState) -> str | None:
     for pin in sidecar.tables:
         entry = state.get(pin.table_key)
-        if entry is not None and entry.version > pin.expected_version:
+        if entry is not None and entry.identity == pin.identity and entry.version > pin.expected_version:
             return f"nothing of it is published, and another write of {pin.table_key} was published since it began"
     return None
 

@@ -57,7 +57,7 @@ from omnigraph_ops.graph.sidecars import SidecarPin, rolled_back
 from omnigraph_ops.graph.state import BranchState, TableEntry, TableUpdate
 from omnigraph_ops.lance.commits import drafted, restored
 from omnigraph_ops.lance.evidence import other_rows, wrong_content
-from omnigraph_ops.lance.gateway import Dataset, live_rows
+from omnigraph_ops.lance.gateway import Dataset, DatasetMissing, live_rows
 from omnigraph_ops.models.health import RecoverReport, RecoveryOutcome
 from omnigraph_ops.models.runs import Unit
 from omnigraph_ops.parallel import in_parallel
@@ -122,8 +122,9 @@ def put_back(
 def _below(graph: Graph, table: Overlaid, version: int) -> Iterator[TableUpdate]:
     """The updates that publish the versions between, so that a writer that is alive cannot publish them. Reads."""
     for number in range(table.entry.version + 1, version):
-        rows = live_rows(graph.open_version(table.entry, number))
-        yield version_update(graph, table.entry, number, rows=rows)
+        with contextlib.suppress(DatasetMissing):  # after a cleanup
+            rows = live_rows(graph.open_version(table.entry, number))
+            yield version_update(graph, table.entry, number, rows=rows)
 
 
 def restore_published(graph: Graph, table: Overlaid, operation: str, keeper: LeaseKeeper) -> int | None:
