@@ -31,6 +31,7 @@ from omnigraph_ops.progress import Lines, Run, Stopped
 from omnigraph_ops.stages.optimize import run as run_module
 from omnigraph_ops.stages.optimize import table_run
 from omnigraph_ops.stages.optimize.run import optimize_all, optimize_table
+from omnigraph_ops.stages.recovery import unpublished
 from omnigraph_ops.stages.recovery.check import check
 from omnigraph_ops.stages.recovery.recover import recover
 from omnigraph_ops.storage.store import Storage
@@ -42,7 +43,7 @@ from tests.support.losses import lossy_result
 from tests.support.orphans import drop
 from tests.support.rewrites import unreferenced_files
 from tests.support.rows import rows_of, tree_of
-from tests.support.sidecars import audit_rows
+from tests.support.sidecars import arm, audit_rows
 from tests.support.waits import instead_of_sleep
 from tests.support.writers import delete_first, drift, entry_of
 
@@ -317,8 +318,13 @@ def test_a_commit_whose_sidecar_was_withdrawn_and_whose_process_died_is_publishe
     assert not sidecar_names(graph.storage)
     (found,) = check(graph).drift
     assert (found.covered, found.recoverable, check(graph).status) == (False, True, CheckStatus.PENDING)
+    of_a_load = arm(graph, PERSON, change=lambda document: document.update(writer_kind="Load"))
+    assert [o.action for o in recover(graph).outcomes] == ["left_to_engine"]
+    assert entry_of(graph, PERSON) == before, "what the load committed may be below"
+    graph.storage.delete(sidecar_path(of_a_load))
     report = recover(graph, grace_seconds=3600)
     assert [(o.table_key, o.action) for o in report.outcomes] == [(PERSON, "rolled_forward")]
+    assert unpublished._publish(graph, PERSON) is None, "another run was faster"
     assert report.status is CheckStatus.CLEAN
     assert rows_of(graph) == rows
     assert_pins_are_heads(graph)

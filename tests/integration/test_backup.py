@@ -29,21 +29,21 @@ from omnigraph_ops.graph.layout import MANIFEST_DIR, SCHEMA_APPLY_LOCK
 from omnigraph_ops.graph.state import TableEntry
 from omnigraph_ops.models.backup import BackupReport, BackupState, FileProblem
 from omnigraph_ops.models.cleanup import RetentionPolicy
-from omnigraph_ops.outcomes.backups import list_backups
+from omnigraph_ops.outcomes.backups import list_backups, read_record
 from omnigraph_ops.progress import SILENT, Meter
 from omnigraph_ops.stages.backup import claim, restore, take, transfer
 from omnigraph_ops.stages.backup.restore import FileRestorer, restore_backup
 from omnigraph_ops.stages.backup.take import backup_graph
 from omnigraph_ops.stages.backup.transfer import CopyPace
-from omnigraph_ops.stages.backup.verify import FileLook, FileReader, verify_backup
+from omnigraph_ops.stages.backup.verify import FileLook, FileReader, compare_rows, verify_backup
 from omnigraph_ops.stages.cleanup.apply import cleanup_all
 from omnigraph_ops.stages.cleanup.plan import plan_cleanup
-from omnigraph_ops.stages.freeze.take import freeze_graph
+from omnigraph_ops.stages.freeze.take import extend_freeze, freeze_graph
 from omnigraph_ops.storage import copying
 from omnigraph_ops.storage.store import Storage
 from tests.conftest import DemoGraph
 from tests.support import plain
-from tests.support.backups import hide, killed_backup, restored
+from tests.support.backups import flip, hide, killed_backup, restored
 from tests.support.freezes import freeze_tags
 from tests.support.leases import take_over
 from tests.support.orphans import KNOWS, below, drop, name_mark
@@ -103,6 +103,10 @@ def test_a_restored_graph_is_the_cut_although_everything_went_on(
     again = restored(report.backup, tmp_path / "restored")
     assert rows_everywhere(again) == rows
     write(again, PERSON, copies("on-"))
+    record = read_record(Storage(str(tmp_path / "backups")), report.backup_id)
+    gone, new = (problem.reason for problem in compare_rows(again, record))
+    assert gone.startswith(f"{PERSON} on main has no rows at version "), gone
+    assert new.endswith("instead of no"), new
     assert not cleanup_all(again, plan_cleanup(again, RetentionPolicy(keep_versions=1))).failed
 
 
@@ -233,6 +237,8 @@ def test_a_backup_that_was_killed_after_it_was_finished_leaves_nothing_to_the_ne
     (left,), (journal,) = list_backups(str(target)).backups, target.glob("*/journal")
     assert (left.state, len(freezes(graph.storage))) == (BackupState.FINISHED, 1)
     theirs = freeze_graph(graph, reason=f"backup {left.backup_id}")
+    backup_graph(graph, str(tmp_path / "elsewhere"))
+    assert len(freezes(graph.storage)) == 2, "of a backup to another place, which may be at work"
     assert not backup_graph(graph, str(target)).resumed
     assert [hold.hold_id for hold in freezes(graph.storage)] == [theirs.freeze_id], "only the reason is the same"
     assert not journal.exists()
@@ -304,8 +310,13 @@ def test_its_own_freeze_lasts_as_long_as_it_works(
             time.sleep(0.05)
         return count(*arguments)
 
+    def fails_once(*arguments: Any) -> Any:
+        monkeypatch.setattr(claim, "extend_freeze", extend_freeze)
+        raise StorageError("Slow Down")
+
     monkeypatch.setattr(take, "rows_of_cut", slow)
     monkeypatch.setattr(claim, "OWN_TTL_SECONDS", 6.0)
+    monkeypatch.setattr(claim, "extend_freeze", fails_once)
     backup_graph(graph, str(tmp_path / "backups"))
     assert ends
     assert_released(graph)
@@ -406,6 +417,11 @@ def test_verify_names_every_file_that_is_not_as_backed_up(demo_graph: DemoGraph,
     with pytest.raises(CorruptGraph, match=rf"has the checksum .* instead of .*; it was not copied; {instead}"):
         restore_backup(report.backup, str(tmp_path / "restored"), settings=Settings())
     assert not (tmp_path / "restored" / "__manifest" / "_versions").exists(), "nobody takes it for a graph"
+    flip(report.backup, flipped)
+    record = json.loads(Path(report.backup, "backup.json").read_text())
+    flip(report.backup, next(file["file"] for file in record["files"] if file["records_root"]))
+    with pytest.raises(CorruptGraph, match=f"of the backup is not what was backed up; {instead}"):
+        restore_backup(report.backup, str(tmp_path / "restored"), settings=Settings())
 
 
 def test_verify_reads_what_the_graph_still_has(demo_graph: DemoGraph, tmp_path: Path) -> None:
@@ -455,6 +471,9 @@ def test_a_restore_goes_to_an_empty_place_only(demo_graph: DemoGraph, tmp_path: 
     assert_refused(cli("restore", report.backup, str(place)), "there is something at")
     assert tree_of(place) == {"mine": tree_of(place)["mine"]}
     (place / "mine").unlink()
+    Storage(str(place)).write(RESTORING_PATH, b"another backup")
+    assert_refused(cli("restore", report.backup, str(place)), f"there is something at {place} ({RESTORING_PATH})")
+    (place / RESTORING_PATH).unlink()
     assert cli("restore", report.backup, str(place)).code == 0
     assert_refused(cli("restore", report.backup, str(place)), "there is something at")
 

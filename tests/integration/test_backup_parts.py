@@ -16,7 +16,7 @@ import pytest
 from omnigraph_ops.config.terms import BackupOptions
 from omnigraph_ops.errors import CorruptGraph, OpsError, StorageError
 from omnigraph_ops.graph import Graph
-from omnigraph_ops.models.backup import BackupRecord, BackupReport, CopyDone, CopyOrder
+from omnigraph_ops.models.backup import BackupRecord, BackupReport, CopyDone, CopyOrder, Tally
 from omnigraph_ops.outcomes.backups import backup_of, list_backups, read_record
 from omnigraph_ops.stages.backup import parts, transfer
 from omnigraph_ops.stages.backup.parts import SubmittedCopy, copy_part, joined, read_order
@@ -115,6 +115,21 @@ def test_what_the_earlier_backup_lost_is_copied_and_counted_so(demo_graph: DemoG
     options = BackupOptions(incremental_from=first.backup)
     report = backup_graph(graph, str(tmp_path / "there"), options, copier=submitted(without))
     assert (report.linked.files, report.copied) == (0, report.total)
+    assert_clean(report)
+
+
+def test_a_job_that_ends_without_a_file_finishes_no_backup(demo_graph: DemoGraph, tmp_path: Path) -> None:
+    graph, target = demo_graph(**SPEC), str(tmp_path / "there")
+
+    def all_but_the_first(root: str, order: CopyOrder, number: int) -> CopyDone:
+        return once(root, order, number) if number > 1 else CopyDone(copied=Tally(), linked=Tally(), kept=Tally())
+
+    with pytest.raises(StorageError, match=r"the job copy ended without .*; the backup stays unfinished"):
+        backup_graph(graph, target, copier=submitted(all_but_the_first))
+    (stray,) = Path(target).glob("*/files")
+    (stray / "of-another-cut").write_bytes(b"?")
+    report = backup_graph(graph, target, copier=submitted())
+    assert (report.resumed, report.kept.files > 0) == (True, True)
     assert_clean(report)
 
 

@@ -11,10 +11,11 @@ from pathlib import Path
 
 import pytest
 
+from omnigraph_ops.coordination.lease import LeaseKeeper
 from omnigraph_ops.graph.graph import Graph
 from omnigraph_ops.graph.layout import COMMITS_DIR, MANIFEST_DIR, SCHEMA_APPLY_LOCK, branch_reference
 from omnigraph_ops.graph.publish import publish, table_update
-from omnigraph_ops.models.health import CheckStatus
+from omnigraph_ops.models.health import FAILED, CheckStatus
 from omnigraph_ops.progress import Run
 from omnigraph_ops.stages.orphans.apply import apply_orphans
 from omnigraph_ops.stages.orphans.plan import plan_orphans
@@ -100,6 +101,10 @@ def _is_above_another(graph: Graph) -> None:
     make_branch(graph, "a/b")
 
 
+def _is_published_to(graph: Graph) -> None:
+    graph.manifest().create_branch(SIDE).update_config({"by": "somebody"})
+
+
 def _is_whole(graph: Graph) -> None:
     make_branch(graph, "a/b")
 
@@ -119,7 +124,7 @@ def test_a_written_branch_that_was_deleted_by_half_is_named_until_its_files_are_
 
 
 @pytest.mark.parametrize("stamp", [3])
-@pytest.mark.parametrize("act", [_has_rows, _is_above_another, _is_whole])
+@pytest.mark.parametrize("act", [_has_rows, _is_above_another, _is_whole, _is_published_to])
 def test_what_is_more_than_half_stays(graph: Graph, act: Callable[[Graph], None]) -> None:
     act(graph)
     names = sorted(os.listdir(graph.storage.full(f"{MANIFEST_DIR}/tree")))
@@ -165,6 +170,8 @@ def test_a_lineage_that_cannot_be_read_needs_a_person(graph: Graph) -> None:
     assert found.status is CheckStatus.NEEDS_PERSON
     assert COMMITS_DIR in found.damaged[0]
     assert any(COMMITS_DIR in line and "restore the graph from a backup" in line for line in found.advice)
+    (failed,) = recover(graph).outcomes
+    assert (failed.action, COMMITS_DIR in failed.detail) == (FAILED, True)
 
 
 @pytest.mark.parametrize("stamp", [3])
@@ -216,6 +223,18 @@ def test_what_a_branch_publishes_from_it_stays(graph: Graph) -> None:
 
 
 @pytest.mark.parametrize("stamp", [3])
+def test_what_a_branch_that_cannot_be_read_may_publish_stays(graph: Graph) -> None:
+    (unread,) = graph.branches()
+    _table_forked_by_half(graph)
+    graph.open_at(COMMITS_DIR).create_branch("gone")
+    _unrefer(graph, COMMITS_DIR, "gone")
+    versions = Path(graph.uri, MANIFEST_DIR, "tree", *unread.split("/"), "_versions")
+    max(versions.glob("*.manifest"), key=lambda file: file.stat().st_mtime).write_bytes(b"")
+    found = half_made.half_made(graph)
+    assert [(half.branch, half.table_key) for half in found] == [("gone", COMMITS_DIR)]
+
+
+@pytest.mark.parametrize("stamp", [3])
 def test_a_reference_without_files_goes(graph: Graph) -> None:
     graph.manifest().create_branch(SIDE)
     shutil.rmtree(Path(graph.uri, MANIFEST_DIR, "tree", SIDE))
@@ -235,6 +254,17 @@ def test_a_branch_that_is_made_again_meanwhile_stays(graph: Graph, monkeypatch: 
     monkeypatch.setattr(Run, "pause", made_again)
     recover(graph)
     assert graph.state(SIDE).entries
+
+
+@pytest.mark.parametrize("stamp", [3])
+def test_what_is_written_while_it_is_looked_at_stays(graph: Graph, monkeypatch: pytest.MonkeyPatch) -> None:
+    _deleted_but_for_the_files(graph)
+    tree = Path(graph.uri, MANIFEST_DIR, "tree", SIDE)
+    late = tree / "_versions" / "18446744073709551000.manifest"
+    monkeypatch.setattr(LeaseKeeper, "assert_held", lambda _keeper: late.write_bytes(b"of an engine at work"))
+    (outcome, *_) = recover(graph).outcomes
+    assert (outcome.action, "changed while it was looked at" in outcome.detail) == ("deferred", True)
+    assert len(list(tree.rglob("*.manifest"))) == 2
 
 
 @pytest.mark.parametrize("stamp", [3])

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import lance
 import pytest
 
@@ -70,9 +72,10 @@ def test_neither_does_any_other_recovery(graph: Graph, kind: str, writer: str) -
     assert _drift(graph) == [(TABLE, False)]
 
 
-def test_rows_of_somebody_else_are_never_taken_along(graph: Graph) -> None:
+@pytest.mark.parametrize("act", [append_foreign_row, lambda graph: _goes_on(graph, now_us())], ids=["row", "merge"])
+def test_rows_of_somebody_else_are_never_taken_along(graph: Graph, act: Callable[[Graph], object]) -> None:
     _goes_on(graph, judge(graph, writer="BranchMerge") - 3_000)
-    append_foreign_row(graph)
+    act(graph)
     assert _drift(graph) == [(TABLE, False)]
 
 

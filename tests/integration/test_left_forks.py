@@ -30,6 +30,8 @@ def graph(demo_graph: DemoGraph) -> Graph:
     made = demo_graph(stamp=6, loads=3, rows=8, settings=QUICK)
     made.manifest().create_branch(SIDE)
     for table_key in (TABLE, EDGE):
+        main = made.open_pinned(entry_of(made, table_key))
+        main.create_branch("another", main.version)
         copies("forked-")(_fork(made, table_key))
         write(made, table_key, copies("merged-"))
         entry = entry_of(made, table_key, SIDE)

@@ -87,22 +87,24 @@ def test_the_commit_graph_of_a_branch_stays_whole(demo_graph: DemoGraph, stamp: 
 
 
 @pytest.mark.parametrize("stamp", [3])
-@pytest.mark.parametrize("of_a_branch", [False, True])
+@pytest.mark.parametrize("lost", [(FORK,), ("a-fork",), ("z-fork",), ("a-fork", FORK)])
 def test_recover_writes_the_reference_to_a_commit_graph(
-    demo_graph: DemoGraph, stamp: int, *, of_a_branch: bool
+    demo_graph: DemoGraph, stamp: int, lost: tuple[str, ...]
 ) -> None:
     graph = demo_graph(stamp=stamp, **SMALL, written_branches=1, settings=Settings(exclusive=True))
-    lost = FORK
-    if of_a_branch:
-        lost = "of-a-branch"
-        for path in (MANIFEST_DIR, COMMITS_DIR):
-            graph.open_at(path, branch=FORK).create_branch(lost, (FORK, None))
+    for path in (MANIFEST_DIR, COMMITS_DIR) if lost[0] != FORK else ():
+        graph.open_at(path, branch=FORK).create_branch(lost[0], (FORK, None))
     before, rows = _listed(graph), rows_everywhere(graph)
-    Path(graph.uri, branch_reference(COMMITS_DIR, lost)).unlink()
-    (young,) = recover(graph, grace_seconds=600).outcomes
-    assert (young.action, before == _listed(graph)) == ("deferred", False)
+    for name in lost:
+        Path(graph.uri, branch_reference(COMMITS_DIR, name)).unlink()
+    young = recover(graph, grace_seconds=600).outcomes
+    assert ({o.action for o in young}, before == _listed(graph)) == ({"deferred"}, False)
     age(graph.uri)
     report = recover(graph, grace_seconds=600)
+    if len(lost) > 1:
+        assert [o.action for o in report.outcomes] == ["deferred", "rolled_forward"]
+        assert "the one that it was made of lacks its reference" in report.outcomes[0].detail
+        report = recover(graph, grace_seconds=600)
     assert [o.action for o in report.outcomes] == ["rolled_forward"]
     assert (report.status, _listed(graph), rows_everywhere(graph)) == (CheckStatus.CLEAN, before, rows)
     assert freeze_graph(graph).tables == ()
@@ -116,7 +118,8 @@ def _listed(graph: Graph) -> dict[str, tuple[object, ...]]:
             info["parent_branch"],
             info["parent_version"],
             [version for version, _ in info["branch_identifier"]],
-            info["branch_identifier"][:-1],
+            info["branch_identifier"][:-1]
+            == listed.get(info["parent_branch"], {"branch_identifier": []})["branch_identifier"],
             info["manifest_size"] > 0,
         )
         for name, info in listed.items()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -13,13 +14,16 @@ import pytest
 
 from omnigraph_ops.coordination import rewrite_journal
 from omnigraph_ops.coordination.rewrite_journal import open_journals, table_folder, table_path_of
+from omnigraph_ops.errors import StalePlan
 from omnigraph_ops.graph import Graph
+from omnigraph_ops.graph.lance_manifest import commits_after
 from omnigraph_ops.lance import tables as lance_tables
 from omnigraph_ops.lance.gateway import LanceFailure
 from omnigraph_ops.models.optimize import OptimizeDecision
 from omnigraph_ops.stages.optimize import index_work, units
 from omnigraph_ops.stages.optimize.run import optimize_all, optimize_table, plan_optimize
 from omnigraph_ops.stages.orphans.plan import plan_orphans
+from omnigraph_ops.storage.store import Storage
 from tests.support import plain
 
 pytestmark = pytest.mark.slow
@@ -228,3 +232,20 @@ def test_the_journal_of_a_dropped_dataset_is_ended_and_that_of_a_neighbour_stays
     assert all(open_journals(graph.storage, name) for name in ("items.lance", "gone.lance"))
     optimize_all(graph)
     assert not any(open_journals(graph.storage, name) for name in ("items.lance", "gone.lance"))
+
+
+def test_a_version_that_its_owner_removed_is_a_reason_to_look_again(tmp_path: Path) -> None:
+    path = dataset(tmp_path, stable=True)
+    graph = opened(path, small=True)
+    (planned,) = graph.state().entries
+    plain.append(path, 900, 10)
+    lance.dataset(str(path)).cleanup_old_versions(timedelta(0))
+    with pytest.raises(StalePlan, match=f"and {planned.version} is gone; nothing was written"):
+        graph.open_head(planned)
+
+
+def test_versions_with_the_names_of_an_older_lance_are_read(tmp_path: Path) -> None:
+    old = lance.write_dataset(plain.rows(0, 9), str(tmp_path / "old.lance"), enable_v2_manifest_paths=False)
+    old.delete("id = 1")
+    assert (tmp_path / "old.lance" / "_versions" / "2.manifest").exists()
+    assert [made.operation for made in commits_after(Storage(str(tmp_path)), "old.lance", 1, 2)] == ["Delete"]

@@ -18,10 +18,11 @@ from omnigraph_ops.graph.graph import Graph
 from omnigraph_ops.graph.layout import EXPIRY_BRANCH_PREFIX
 from omnigraph_ops.graph.sidecars import sidecar_names, sidecar_path
 from omnigraph_ops.models.health import CheckStatus, SidecarClass
+from omnigraph_ops.models.runs import Unit
 from omnigraph_ops.stages.optimize.run import optimize_table
 from omnigraph_ops.stages.recovery import unhealed
 from omnigraph_ops.stages.recovery.check import check
-from omnigraph_ops.stages.recovery.recover import recover
+from omnigraph_ops.stages.recovery.recover import recover, recovered
 from tests.conftest import DemoGraph
 from tests.crash.harness_state import QUICK, check_lineage
 from tests.support.kills import AFTER, BEFORE, kill_at
@@ -96,8 +97,13 @@ def test_a_table_that_did_not_move_is_rolled_back_with_no_tables(graph: Graph) -
     operation_id = arm(graph)
     before, commits = entry_of(graph, TABLE), commit_rows(graph)
     assert _only(graph) == (SidecarClass.ROLL_BACK, True)
+    unit = Unit(name="", stage="recover", table_key=TABLE, version=before.version, sidecar=f"{operation_id}.json")
+    assert recovered(graph, unit) is None
     (outcome,) = recover(graph).outcomes
     assert outcome.action == "rolled_back"
+    told = recovered(graph, unit)
+    assert told is not None
+    assert (told.action, told.operation_id) == ("rolled_back", operation_id)
     assert entry_of(graph, TABLE) == before
     _check_written(graph, commits, operation_id, "RolledBack", [])
 

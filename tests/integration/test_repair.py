@@ -3,19 +3,32 @@
 from __future__ import annotations
 
 import json
+import os
 from dataclasses import replace
+from typing import Any
 
 import lance
 import pytest
 
 from omnigraph_ops.coordination.lease import LeaseKeeper
-from omnigraph_ops.errors import LeaseHeld, RecoveryPending, StalePlan, UnknownTable
+from omnigraph_ops.errors import (
+    LeaseHeld,
+    OpsError,
+    OutcomeUnknown,
+    RecoveryPending,
+    StalePlan,
+    StorageError,
+    UnknownTable,
+)
 from omnigraph_ops.graph import Graph, open_graph
+from omnigraph_ops.graph.publish import publish
 from omnigraph_ops.graph.sidecars import sidecar_path
 from omnigraph_ops.models.history import RunOutcome
 from omnigraph_ops.models.repair import Classification, EvidenceTier, RepairAction, RepairPreview, RepairRow
+from omnigraph_ops.models.runs import Unit
 from omnigraph_ops.outcomes import history
-from omnigraph_ops.stages.repair.run import apply_repair, preview_repair
+from omnigraph_ops.progress import Run
+from omnigraph_ops.stages.repair.run import apply_repair, preview_repair, published_of
 from tests.conftest import DemoGraph
 from tests.support.beside import Beside
 from tests.support.converged import assert_no_leftovers, assert_pins_are_heads
@@ -51,6 +64,41 @@ def test_a_clean_graph_has_nothing_to_repair(demo_graph: DemoGraph, stamp: int) 
     assert (preview.drifted, len(preview.rows)) == ((), 6)
     assert apply_repair(graph, preview).manifest_version is None
     assert {k: v for k, v in tree_of(graph.uri).items() if not k.startswith("__maintenance")} == tree
+
+
+class _Noted(Run):
+    """Notes the units that it begins, and how those ended that did."""
+
+    def __init__(self) -> None:
+        self.units, self.reports = list[Unit](), list[object]()
+
+    def begins(self, unit: Unit) -> None:
+        self.units.append(unit)
+
+    def ended(self, unit: Unit, report: object) -> None:
+        self.reports.append(report)
+
+
+@pytest.mark.parametrize("why", [OutcomeUnknown("no reply"), StorageError("Slow Down")])
+def test_whether_a_publish_without_a_reply_landed_is_told_by_the_graph(
+    demo_graph: DemoGraph, monkeypatch: pytest.MonkeyPatch, why: OpsError
+) -> None:
+    graph, run = demo_graph(**SMALL, drift_tables=(DRIFTED,)), _Noted()
+    preview = preview_repair(graph)
+
+    def lost(*args: Any, **named: Any) -> None:
+        assert published_of(graph, run.units[0]) is None
+        publish(*args, **named)
+        raise why
+
+    monkeypatch.setattr("omnigraph_ops.stages.repair.run.publish", lost)
+    with pytest.raises(type(why)):
+        apply_repair(graph.with_run(run), preview)
+    assert run.reports == ([] if isinstance(why, OutcomeUnknown) else [None])
+    told = published_of(graph, run.units[0])
+    assert told is not None
+    assert [r.table_key for r in told.tables if r.is_published] == [DRIFTED]
+    assert told.manifest_version == graph.manifest().version
 
 
 @pytest.mark.slow
@@ -114,8 +162,11 @@ def test_a_missing_version_is_unverifiable(demo_graph: DemoGraph, stamp: int) ->
     between = graph.storage.full(f"{entry.path}/_versions/{2**64 - 1 - entry.version - 1:020d}.manifest")
     with open(between, "r+b") as manifest:
         manifest.truncate(20)
+    damaged = row(preview_repair(graph))
+    os.unlink(between)
     seen = row(preview_repair(graph))
-    assert seen.classification is Classification.UNVERIFIABLE
+    assert damaged.classification is seen.classification is Classification.UNVERIFIABLE
+    assert f"missing Lance transaction for version {entry.version + 1}" in (seen.error or "")
     assert seen.error is not None
     assert str(entry.version + 1) in seen.error
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterator
 from datetime import datetime
+from pathlib import Path
 from typing import Any
 
 import lance
@@ -13,12 +14,16 @@ import pytest
 
 from omnigraph_ops.config.settings import Settings
 from omnigraph_ops.coordination.fence import current_lock, read_note
+from omnigraph_ops.coordination.freezes import unfreeze
+from omnigraph_ops.coordination.lease import LeaseKeeper
+from omnigraph_ops.errors import LeaseHeld
 from omnigraph_ops.graph import Graph, open_graph
-from omnigraph_ops.graph.layout import COMMITS_DIR, MANIFEST_DIR, new_ulid
+from omnigraph_ops.graph.layout import COMMITS_DIR, MANIFEST_DIR, new_ulid, version_path
 from omnigraph_ops.graph.publish import publish, table_update
 from omnigraph_ops.graph.sidecars import sidecar_path
 from omnigraph_ops.graph.stamp3 import Stamp3
 from omnigraph_ops.models.health import CheckStatus, RecoveryOutcome
+from omnigraph_ops.stages.freeze.take import freeze_graph
 from omnigraph_ops.stages.optimize.run import optimize_table, plan_optimize
 from omnigraph_ops.stages.recovery import unpublished
 from omnigraph_ops.stages.recovery.check import check
@@ -223,8 +228,14 @@ def test_rows_that_were_added_or_changed_are_for_a_person(graph: Graph, change: 
     assert (found.status, [d.recoverable for d in found.drift]) == (CheckStatus.DRIFTED, [False])
 
 
+def taken_over(_keeper: LeaseKeeper) -> None:
+    raise LeaseHeld("taken over")
+
+
 @pytest.mark.parametrize("pending", [False, True])
-def test_a_forked_lineage_is_one_line_after_recover(graph: Graph, pending: bool) -> None:
+def test_a_forked_lineage_is_one_line_after_recover(
+    graph: Graph, pending: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """What an engine does that read the head of the lineage before we appended to it; a killed one may lie beside."""
     commits = graph.lance.open(graph.storage.uri(COMMITS_DIR))
     stale = max(commits.to_table().to_pylist(), key=lambda row: (row["manifest_version"], row["created_at"]))
@@ -233,12 +244,26 @@ def test_a_forked_lineage_is_one_line_after_recover(graph: Graph, pending: bool)
     graph.lance.append(commits, pa.Table.from_pylist([late], schema=commits.schema))
     with pytest.raises(AssertionError, match="two commits have one parent"):
         check_lineage(open_graph(graph.uri), None)
+    freeze = freeze_graph(graph)
+    assert recover(open_graph(graph.uri)).outcomes == (), "a frozen graph stays as it is"
+    unfreeze(graph, freeze.freeze_id)
+    with monkeypatch.context() as lost:
+        lost.setattr(LeaseKeeper, "assert_held", taken_over)
+        assert recover(open_graph(graph.uri)).outcomes == (), "whoever has the lease now may be at it"
     if pending:
         graph.storage.write(sidecar_path(new_ulid()), b"{}")
     *_, outcome = recover(open_graph(graph.uri)).outcomes
     assert (outcome.action, ours.commit_id != outcome.operation_id) == ("relinked", True)
     check_lineage(open_graph(graph.uri), None)
     assert [o.action for o in recover(open_graph(graph.uri)).outcomes] == ["left_to_engine"] * pending
+
+
+def test_what_cannot_be_put_on_top_is_for_a_person(graph: Graph) -> None:
+    entry = entry_of(graph, PERSON)
+    drift(graph, PERSON, deletes())
+    published = Path(graph.uri, version_path(entry.path, entry.version, None))
+    published.write_bytes(published.read_bytes()[:40])
+    assert [d.recoverable for d in check(open_graph(graph.uri)).drift] == [False]
 
 
 @pytest.mark.slow

@@ -41,6 +41,7 @@ def test_the_published_rows_are_put_on_top_and_the_sidecar_goes(graph: Graph) ->
     commit_id = commit_rows(graph)[-1]["graph_commit_id"]
     (finding,) = check(graph).sidecars
     assert (finding.classification, finding.recoverable) == (SidecarClass.STALE, True)
+    sidecar = graph.storage.read(finding.path)
     (outcome,) = recover(graph).outcomes
     assert (outcome.action, outcome.from_version, outcome.to_version) == ("rolled_forward", began, published.version)
     assert check(graph).status is CheckStatus.CLEAN
@@ -55,6 +56,9 @@ def test_the_published_rows_are_put_on_top_and_the_sidecar_goes(graph: Graph) ->
     assert json.loads(audit["per_table_outcomes_json"]) == [
         {"table_key": TABLE, "from_version": began, "to_version": published.version}
     ]
+    graph.storage.write(finding.path, sidecar)
+    assert [o.action for o in recover(graph).outcomes] == ["rolled_forward"], "as after a kill before it was removed"
+    assert (entry_of(graph, TABLE), check(graph).status, rows_everywhere(graph)) == (now, CheckStatus.CLEAN, rows)
 
 
 def test_where_nothing_was_restored_only_the_sidecar_goes(graph: Graph) -> None:

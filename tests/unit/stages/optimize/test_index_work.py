@@ -11,10 +11,13 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
+from omnigraph_ops.errors import LeaseHeld
 from omnigraph_ops.graph.plain import PlainGateway
 from omnigraph_ops.lance.gateway import LanceGateway
-from omnigraph_ops.models.optimize import IndexBuild, IndexFold
-from omnigraph_ops.stages.optimize.index_work import IndexWriter, made_anew
+from omnigraph_ops.models.optimize import IndexBuild, IndexFold, OptimizeDecision, TablePlan
+from omnigraph_ops.progress import SILENT
+from omnigraph_ops.stages.optimize.index_work import IndexWriter, fold, made_anew
+from omnigraph_ops.stages.optimize.units import Effort
 from tests.support.vectors import column_of
 
 FOLD = IndexFold(name="k_idx", columns=("k",), segments=1, uncovered_fragments=1)
@@ -85,3 +88,22 @@ def test_entries_that_must_go_keep_the_parameters_of_their_index(table: Any) -> 
 def test_where_indexes_are_somebody_elses_nothing_is_made_anew(table: Any) -> None:
     others = replace(WRITER, lance=PlainGateway(None))
     assert made_anew(others, table, replace(FOLD, rebuild=True)) is None
+
+
+@pytest.mark.parametrize(
+    ("work", "steps"),
+    [({"folds": (FOLD,)}, 0), ({"folds": (replace(FOLD, rebuild=True),)}, 1), ({"builds": (build("k", "BTREE"),)}, 0)],
+)
+def test_nothing_is_committed_once_another_run_took_over(table: Any, work: dict[str, Any], steps: int) -> None:
+    version, left = int(table.version), iter(range(steps))
+    plan = TablePlan(
+        table_key="k", decision=OptimizeDecision.OPTIMIZE, read_version=version, lance_head_version=version, **work
+    )
+
+    def guard() -> None:
+        if next(left, None) is None:
+            raise LeaseHeld("taken over")
+
+    with pytest.raises(LeaseHeld, match="taken over"):
+        fold(WRITER, table, plan, guard, Effort(), SILENT)
+    assert lance.dataset(table.uri).version == version
