@@ -18,6 +18,7 @@ from omnigraph_ops.coordination.freezes import contract_folder, sweep_ended, unf
 from omnigraph_ops.coordination.holds import (
     HoldKind,
     active_holds,
+    announced,
     freezes,
     hold_path,
     place_hold,
@@ -33,6 +34,7 @@ from omnigraph_ops.errors import (
     LeaseHeld,
     PublishConflict,
     RecoveryPending,
+    StalePlan,
     UnknownTable,
 )
 from omnigraph_ops.graph import Graph, open_graph
@@ -366,6 +368,17 @@ def test_a_version_that_goes_while_it_is_frozen_fails_the_freeze_whole(
     assert_no_leftovers(graph)
 
 
+def test_nothing_is_frozen_that_a_cleanup_is_about_to_remove(demo_graph: DemoGraph) -> None:
+    """It may have been stopped right before its effect, for as long as it likes."""
+    graph = demo_graph(**SMALL)
+    entry = entry_of(graph, PERSON)
+    with announced(graph.storage, entry.path, branch=None, versions=(entry.version,)):
+        with pytest.raises(StalePlan, match=f"version {entry.version} of {entry.path} is being removed"):
+            freeze_graph(graph)
+        assert freeze_tags(graph.uri) == set()
+    assert_no_leftovers(graph)
+
+
 def test_a_branch_that_is_deleted_in_spite_of_tags_is_named(demo_graph: DemoGraph, stamp: int) -> None:
     """As the engines do: Lance before 14 deletes a tagged branch, its folder goes and the tags dangle."""
     graph = demo_graph(stamp=stamp, **BRANCHED)
@@ -419,6 +432,9 @@ def test_a_hold_that_calls_itself_a_freeze_and_is_none_ends_as_a_hold(demo_graph
     hold = place_hold(graph.storage, (), kind=HoldKind.FREEZE, reason="by hand", ttl_seconds=60)
     release(graph, hold.hold_id)
     assert list_holds(graph).holds == ()
+    running = place_hold(graph.storage, (), kind=HoldKind.PLAN, reason="a rewrite that reads", ttl_seconds=60)
+    with pytest.raises(InvalidInput, match="a plan by itself"):
+        release(graph, running.hold_id)
 
 
 def test_a_type_dropped_while_frozen_keeps_its_directory(demo_graph: DemoGraph, stamp: int) -> None:
