@@ -14,8 +14,9 @@ import pytest
 
 from omnigraph_ops.config.settings import Settings
 from omnigraph_ops.coordination.fence import fenced
-from omnigraph_ops.coordination.freezes import contract_folder, sweep_ended, unfreeze, unfreeze_all
+from omnigraph_ops.coordination.freezes import contract_folder, refuse_frozen, sweep_ended, unfreeze, unfreeze_all
 from omnigraph_ops.coordination.holds import (
+    FreezeTerms,
     HoldKind,
     active_holds,
     announced,
@@ -435,6 +436,18 @@ def test_a_hold_that_calls_itself_a_freeze_and_is_none_ends_as_a_hold(demo_graph
     running = place_hold(graph.storage, (), kind=HoldKind.PLAN, reason="a rewrite that reads", ttl_seconds=60)
     with pytest.raises(InvalidInput, match="a plan by itself"):
         release(graph, running.hold_id)
+
+
+def test_a_freeze_goes_with_its_table_whatever_that_is_called_now(demo_graph: DemoGraph) -> None:
+    graph = demo_graph(**SMALL)
+    hold = read_hold(graph.storage, freeze_graph(graph, tables=(PERSON,)).freeze_id)
+    assert hold is not None and hold.freeze is not None and hold.freeze.cut is not None
+    pins = tuple(replace(p, table_key="node:Old") if p.table_key == PERSON else p for p in hold.freeze.cut.pins)
+    before = FreezeTerms(tables=("node:Old",), cut=replace(hold.freeze.cut, pins=pins))
+    write_hold(graph.storage, replace(hold, freeze=before))
+    with pytest.raises(GraphFrozen, match="node:Old of"):
+        refuse_frozen(graph, PERSON)
+    refuse_frozen(graph, KNOWS)
 
 
 def test_a_type_dropped_while_frozen_keeps_its_directory(demo_graph: DemoGraph, stamp: int) -> None:

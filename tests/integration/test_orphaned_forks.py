@@ -15,9 +15,11 @@ from omnigraph_ops.graph import Graph
 from omnigraph_ops.graph.sidecars import sidecar_path
 from omnigraph_ops.lance.gateway import BranchRef, Dataset, LanceFailure, LanceGateway
 from omnigraph_ops.models.cleanup import OrphanedFork, PlannedFile, RetentionPolicy
+from omnigraph_ops.models.runs import Unit
 from omnigraph_ops.stages.cleanup import apply
 from omnigraph_ops.stages.cleanup.apply import cleanup_all, remove_orphaned_forks
 from omnigraph_ops.stages.cleanup.plan import plan_cleanup
+from omnigraph_ops.stages.cleanup.stage import Cleanup
 from omnigraph_ops.stages.freeze.take import freeze_graph
 from omnigraph_ops.storage.store import Storage
 from tests.conftest import DemoGraph
@@ -172,6 +174,8 @@ def test_no_fork_of_a_frozen_table_goes_and_none_at_all_beside_something_pending
     with pytest.raises(RecoveryPending, match="1 pending recovery sidecar"):
         remove_orphaned_forks(graph, plan)
     assert forks_of(graph, PERSON) == {ONE}
+    of = Unit(name="fork", stage="cleanup", digest="", table_key=PERSON, table_path=failed.table_path, branch=ONE)
+    assert Cleanup().told(graph, of) is None, "a run that was killed by then did nothing"
 
 
 def test_nobody_gets_a_hold_of_a_fork_that_is_about_to_go(demo_graph: DemoGraph) -> None:

@@ -117,6 +117,23 @@ def test_a_dataset_that_a_kept_graph_version_reads_stays(demo_graph: DemoGraph, 
     graph.decode(graph.lance.open(f"{graph.uri}/__manifest", version=before), None)
 
 
+def test_a_dataset_stays_where_a_kept_graph_version_cannot_be_read(demo_graph: DemoGraph) -> None:
+    graph = demo_graph(**SMALL)
+    graph.manifest().tags.create("kept", before := graph.manifest().version)
+    graph.manifest().optimize.compact_files()
+    path = drop(graph, KNOWS)
+    needed = {file.path for fragment in graph.manifest().get_fragments() for file in fragment.data_files()}
+    for file in Path(graph.uri, "__manifest", "data").iterdir():
+        if file.name not in needed:
+            file.write_bytes(b"damaged")
+    age(graph.uri)
+    plan = plan_orphans(graph)
+    assert not [file for file in planned(plan) if file.startswith(path)]
+    (group,) = plan.groups
+    why = f"graph version {before}, tag 'kept', cannot be read, so what it refers to is unknown"
+    assert (group.path, why in (group.kept or "")) == (path, True)
+
+
 def test_a_dataset_with_a_hold_or_a_tag_of_its_own_stays(demo_graph: DemoGraph, stamp: int) -> None:
     graph = demo_graph(stamp=stamp, **SMALL)
     knows, person = drop(graph, KNOWS), drop(graph, PERSON)
