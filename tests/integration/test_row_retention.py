@@ -434,6 +434,18 @@ class TestPlain:
         assert "is frozen by" in (stats.error or "")
         assert ids(root) == [0, 1, 2]
 
+    def test_rows_that_others_deleted_are_not_told_as_expired(self, tmp_path: Path) -> None:
+        root = items(tmp_path, [1, 2, 60])
+        graph = opened(root)
+
+        def others(*_: Any) -> int:
+            lance.dataset(str(root / "items.lance")).delete("id = 2")
+            raise StorageError("503")
+
+        plan = plan_row_retention(graph, [BY_TIME])
+        (stats,) = expire_rows(graph, plan, engine=None, delete=others).tables
+        assert (stats.error, stats.rows_removed, stats.rows_left) == ("503", 0, 0)
+
     @pytest.mark.parametrize(("fault", "left"), [(StorageError, 1), (CommitConflict, 0)])
     def test_files_of_a_submitted_delete_stay_unless_it_is_known_not_to_have_landed(
         self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, fault: type[OpsError], left: int
