@@ -205,7 +205,7 @@ def freezes(storage: Storage) -> tuple[Hold, ...]:
         hold = _READABLE.read(storage, path)
         if hold is not None and hold.freeze is not None:
             found.append(hold)
-        elif hold is not None and hold_path(hold.hold_id) == path:
+        elif hold is not None and is_ulid(_id_of(path)):
             _remember(path)
     return tuple(sorted(found, key=lambda h: (h.created_at, h.hold_id)))
 

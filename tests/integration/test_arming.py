@@ -207,10 +207,12 @@ def test_an_engine_that_withdraws_our_sidecar_before_the_commit_costs_an_attempt
     demo_graph: DemoGraph, stamp: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     graph = demo_graph(stamp=stamp, **PEOPLE)
-    before, armed = entry_of(graph, PERSON), list[str]()
+    before, armed, uncovered = entry_of(graph, PERSON), list[str](), list[int]()
     once_armed(monkeypatch, lambda: withdraw(graph), armed=armed, times=1)
+    after_commit(monkeypatch, lambda: uncovered.append(graph.open_head(before).version))
     result = land(graph, before, [NOTHING], unit="config")
     assert len(set(armed)) == 2
+    assert uncovered == [before.version], "nothing is committed that no sidecar covers"
     assert (result.entry.version, graph.open_head(before).version) == (before.version + 1, before.version + 1)
     assert_no_leftovers(graph)
 

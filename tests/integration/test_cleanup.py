@@ -233,6 +233,16 @@ def test_even_a_signed_plan_never_takes_what_is_published(demo_graph: DemoGraph,
     assert rows_everywhere(graph) == rows
 
 
+def test_what_a_plan_refused_is_refused_whatever_is_there_since(demo_graph: DemoGraph) -> None:
+    graph = demo_graph(**SMALL)
+    plan, before = plan_cleanup(graph, KEEP_1), versions(graph)
+    drifted = resigned(plan, tables=tuple(replace(t, refused="it had drifted") for t in plan.tables))
+    assert {t.error for t in cleanup_all(graph, drifted).tables} == {"it had drifted"}
+    with pytest.raises(StalePlan, match="was refused: it had drifted; nothing was deleted"):
+        cleanup_table(graph, drifted, PERSON)
+    assert versions(graph) == before
+
+
 def test_what_became_protected_since_the_plan_is_spared(demo_graph: DemoGraph, stamp: int) -> None:
     graph = demo_graph(stamp=stamp, **SMALL)
     plan = plan_cleanup(graph, KEEP_1)

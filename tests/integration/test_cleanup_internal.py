@@ -142,6 +142,17 @@ def test_a_commit_that_cannot_be_read_stays(demo_graph: DemoGraph) -> None:
     assert not unread & set(planned.versions)
 
 
+def test_the_newest_version_of_the_engine_stays_since_it_tells_which_lance_it_has(
+    demo_graph: DemoGraph,
+) -> None:
+    graph = demo_graph(settings=ALONE, **SMALL)
+    *_, doomed = row(plan_cleanup(graph, KEEP_1)).versions
+    graph.context.writers[MANIFEST_DIR, doomed] = "lance 9.0.0"
+    planned = row(plan_cleanup(graph, KEEP_1))
+    assert doomed not in planned.versions
+    assert "the newest version that the engine wrote" in {r for p in planned.protected for r in p.reasons}
+
+
 def test_beside_an_unreadable_branch_or_in_a_frozen_graph_they_stay(demo_graph: DemoGraph) -> None:
     graph = demo_graph(settings=ALONE, lazy_branches=1, **SMALL)
     shutil.rmtree(f"{graph.uri}/{MANIFEST_DIR}/tree/lazy-1")
@@ -153,7 +164,10 @@ def test_beside_an_unreadable_branch_or_in_a_frozen_graph_they_stay(demo_graph: 
         assert " is frozen by " in (internal.refusal(entry) or ""), "one that began after the stage had asked"
 
 
-def test_what_goes_beyond_the_plan_is_damage(demo_graph: DemoGraph, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("beyond", ["a version", "a branch"])
+def test_what_goes_beyond_the_plan_is_damage(
+    demo_graph: DemoGraph, monkeypatch: pytest.MonkeyPatch, beyond: str
+) -> None:
     graph = demo_graph(settings=ALONE, **SMALL)
     spared = min(kept(graph))
     version = HeldVersion(table_path=MANIFEST_DIR, version=spared)
@@ -161,14 +175,17 @@ def test_what_goes_beyond_the_plan_is_damage(demo_graph: DemoGraph, monkeypatch:
     plan = plan_cleanup(graph, KEEP_1)
 
     def too_much(dataset: Dataset, versions: Sequence[int], **limits: Any) -> Removed:
-        if dataset.uri.endswith(MANIFEST_DIR):
+        if dataset.uri.endswith(MANIFEST_DIR) and beyond == "a version":
             versions = (*versions, spared)
+        elif dataset.uri.endswith(MANIFEST_DIR):
+            write(graph, "node:Person", copies("late"))
         return remove_versions(dataset, versions, **limits)
 
     monkeypatch.setattr("omnigraph_ops.stages.cleanup.apply.remove_versions", too_much)
     stats = next(t for t in cleanup_all(graph, plan).tables if t.table_key == MANIFEST_DIR)
     assert stats.error is not None
-    assert f"version {spared} is gone; stop cleanups of this graph" in stats.error
+    problem = f"version {spared} is gone" if beyond == "a version" else "branch main does not read as before"
+    assert f"{problem}; stop cleanups of this graph" in stats.error
 
 
 def test_nothing_goes_once_the_fence_is_down(demo_graph: DemoGraph) -> None:

@@ -14,10 +14,12 @@ import pytest
 
 from omnigraph_ops.config.settings import Settings
 from omnigraph_ops.coordination.fence import fenced
-from omnigraph_ops.coordination.freezes import contract_folder, sweep_ended, unfreeze, unfreeze_all
+from omnigraph_ops.coordination.freezes import contract_folder, refuse_frozen, sweep_ended, unfreeze, unfreeze_all
 from omnigraph_ops.coordination.holds import (
+    FreezeTerms,
     HoldKind,
     active_holds,
+    announced,
     freezes,
     hold_path,
     place_hold,
@@ -33,6 +35,7 @@ from omnigraph_ops.errors import (
     LeaseHeld,
     PublishConflict,
     RecoveryPending,
+    StalePlan,
     UnknownTable,
 )
 from omnigraph_ops.graph import Graph, open_graph
@@ -366,6 +369,17 @@ def test_a_version_that_goes_while_it_is_frozen_fails_the_freeze_whole(
     assert_no_leftovers(graph)
 
 
+def test_nothing_is_frozen_that_a_cleanup_is_about_to_remove(demo_graph: DemoGraph) -> None:
+    """It may have been stopped right before its effect, for as long as it likes."""
+    graph = demo_graph(**SMALL)
+    entry = entry_of(graph, PERSON)
+    with announced(graph.storage, entry.path, branch=None, versions=(entry.version,)):
+        with pytest.raises(StalePlan, match=f"version {entry.version} of {entry.path} is being removed"):
+            freeze_graph(graph)
+        assert freeze_tags(graph.uri) == set()
+    assert_no_leftovers(graph)
+
+
 def test_a_branch_that_is_deleted_in_spite_of_tags_is_named(demo_graph: DemoGraph, stamp: int) -> None:
     """As the engines do: Lance before 14 deletes a tagged branch, its folder goes and the tags dangle."""
     graph = demo_graph(stamp=stamp, **BRANCHED)
@@ -419,6 +433,21 @@ def test_a_hold_that_calls_itself_a_freeze_and_is_none_ends_as_a_hold(demo_graph
     hold = place_hold(graph.storage, (), kind=HoldKind.FREEZE, reason="by hand", ttl_seconds=60)
     release(graph, hold.hold_id)
     assert list_holds(graph).holds == ()
+    running = place_hold(graph.storage, (), kind=HoldKind.PLAN, reason="a rewrite that reads", ttl_seconds=60)
+    with pytest.raises(InvalidInput, match="a plan by itself"):
+        release(graph, running.hold_id)
+
+
+def test_a_freeze_goes_with_its_table_whatever_that_is_called_now(demo_graph: DemoGraph) -> None:
+    graph = demo_graph(**SMALL)
+    hold = read_hold(graph.storage, freeze_graph(graph, tables=(PERSON,)).freeze_id)
+    assert hold is not None and hold.freeze is not None and hold.freeze.cut is not None
+    pins = tuple(replace(p, table_key="node:Old") if p.table_key == PERSON else p for p in hold.freeze.cut.pins)
+    before = FreezeTerms(tables=("node:Old",), cut=replace(hold.freeze.cut, pins=pins))
+    write_hold(graph.storage, replace(hold, freeze=before))
+    with pytest.raises(GraphFrozen, match="node:Old of"):
+        refuse_frozen(graph, PERSON)
+    refuse_frozen(graph, KNOWS)
 
 
 def test_a_type_dropped_while_frozen_keeps_its_directory(demo_graph: DemoGraph, stamp: int) -> None:

@@ -11,13 +11,15 @@ import pytest
 
 from omnigraph_ops import serde
 from omnigraph_ops.coordination.environment import this_machine
+from omnigraph_ops.coordination.guards import Operation, note_operation, operation_of
 from omnigraph_ops.coordination.holds import Hold, HoldKind, Removal, hold_path, write_hold
 from omnigraph_ops.coordination.lease import committer_turn
-from omnigraph_ops.coordination.litter import sweep_beside
+from omnigraph_ops.coordination.litter import sweep_beside, sweep_litter
 from omnigraph_ops.coordination.state import CLONES_DIR, HOLDS_DIR, REMOVALS_DIR
 from omnigraph_ops.errors import StorageError
 from omnigraph_ops.graph import Graph
 from omnigraph_ops.graph.layout import new_ulid
+from omnigraph_ops.graph.sidecars import sidecar_path
 from omnigraph_ops.stages.freeze.take import freeze_graph
 from omnigraph_ops.stages.optimize.index_work import clone_path
 from omnigraph_ops.stages.optimize.run import optimize_all
@@ -119,6 +121,18 @@ def test_a_run_that_begins_elsewhere_during_the_sweep_keeps_its_clone(
     assert clones(graph) == {f"{hold.hold_id}.lance" for hold in begun}
     assert dead.isdisjoint(clones(graph))
     assert all(graph.storage.read(hold_path(hold.hold_id)) for hold in begun)
+
+
+def test_the_note_of_an_operation_stays_as_long_as_its_sidecar(graph: Graph) -> None:
+    """Without it our own sidecar is one of somebody else, and waits for the grace period."""
+    armed, over = new_ulid(), new_ulid()
+    for made in (armed, over):
+        note = Operation(operation_id=made, table_key=PERSON, unit="rewrite", owner="far:1", started_at_us=1)
+        note_operation(graph.storage, note)
+    graph.storage.write(sidecar_path(armed), b"{}")
+    sweep_litter(graph, 0)
+    assert operation_of(graph.storage, armed) is not None
+    assert operation_of(graph.storage, over) is None
 
 
 def test_nothing_is_swept_while_another_run_commits(graph: Graph) -> None:

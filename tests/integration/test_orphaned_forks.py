@@ -10,14 +10,17 @@ from omnigraph_ops.config.settings import Settings
 from omnigraph_ops.coordination.fence import fenced
 from omnigraph_ops.coordination.holds import HeldVersion, refuse_removed
 from omnigraph_ops.coordination.state import REMOVALS_DIR
-from omnigraph_ops.errors import StalePlan, StorageError
+from omnigraph_ops.errors import RecoveryPending, StalePlan, StorageError
 from omnigraph_ops.graph import Graph
 from omnigraph_ops.graph.sidecars import sidecar_path
 from omnigraph_ops.lance.gateway import BranchRef, Dataset, LanceFailure, LanceGateway
 from omnigraph_ops.models.cleanup import OrphanedFork, PlannedFile, RetentionPolicy
+from omnigraph_ops.models.runs import Unit
 from omnigraph_ops.stages.cleanup import apply
 from omnigraph_ops.stages.cleanup.apply import cleanup_all, remove_orphaned_forks
 from omnigraph_ops.stages.cleanup.plan import plan_cleanup
+from omnigraph_ops.stages.cleanup.stage import Cleanup
+from omnigraph_ops.stages.freeze.take import freeze_graph
 from omnigraph_ops.storage.store import Storage
 from tests.conftest import DemoGraph
 from tests.support.beside import Beside
@@ -26,6 +29,7 @@ from tests.support.leases import take_over
 from tests.support.orphans import age
 from tests.support.rows import rows_everywhere
 from tests.support.shell import runner
+from tests.support.sidecars import arm
 from tests.support.writers import entry_of
 
 SMALL = {"loads": 2, "rows": 6, "node_types": 1}
@@ -157,6 +161,21 @@ def test_a_fork_stays_where_somebody_comes_right_before_its_removal(
     (failed,) = outcomes
     assert words in (failed.error or "")
     assert forks_of(graph, PERSON) == {ONE}
+
+
+def test_no_fork_of_a_frozen_table_goes_and_none_at_all_beside_something_pending(demo_graph: DemoGraph) -> None:
+    graph = demo_graph(stamp=6, **SMALL, written_branches=1)
+    graph.manifest().branches.delete(ONE)
+    plan = plan_cleanup(graph, ALL_VERSIONS)
+    freeze_graph(graph, tables=[PERSON])
+    (failed,) = remove_orphaned_forks(graph, plan)
+    assert f"{PERSON} of {graph.target} is frozen by" in (failed.error or "")
+    arm(graph)
+    with pytest.raises(RecoveryPending, match="1 pending recovery sidecar"):
+        remove_orphaned_forks(graph, plan)
+    assert forks_of(graph, PERSON) == {ONE}
+    of = Unit(name="fork", stage="cleanup", digest="", table_key=PERSON, table_path=failed.table_path, branch=ONE)
+    assert Cleanup().told(graph, of) is None, "a run that was killed by then did nothing"
 
 
 def test_nobody_gets_a_hold_of_a_fork_that_is_about_to_go(demo_graph: DemoGraph) -> None:

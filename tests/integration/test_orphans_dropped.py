@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from omnigraph_ops.config.settings import Settings
 from omnigraph_ops.coordination.holds import FreezeTerms, HeldVersion, Hold, HoldKind, place_hold
 from omnigraph_ops.errors import GraphFrozen, LeaseHeld, RecoveryPending, StorageError
 from omnigraph_ops.graph import Graph, references
@@ -114,6 +115,23 @@ def test_a_dataset_that_a_kept_graph_version_reads_stays(demo_graph: DemoGraph, 
     assert report.files_removed == 0
     assert all("reads it" in f.reason for f in report.spared)
     graph.decode(graph.lance.open(f"{graph.uri}/__manifest", version=before), None)
+
+
+def test_a_dataset_stays_where_a_kept_graph_version_cannot_be_read(demo_graph: DemoGraph) -> None:
+    graph = demo_graph(**SMALL)
+    graph.manifest().tags.create("kept", before := graph.manifest().version)
+    graph.manifest().optimize.compact_files()
+    path = drop(graph, KNOWS)
+    needed = {file.path for fragment in graph.manifest().get_fragments() for file in fragment.data_files()}
+    for file in Path(graph.uri, "__manifest", "data").iterdir():
+        if file.name not in needed:
+            file.write_bytes(b"damaged")
+    age(graph.uri)
+    plan = plan_orphans(graph)
+    assert not [file for file in planned(plan) if file.startswith(path)]
+    (group,) = plan.groups
+    why = f"graph version {before}, tag 'kept', cannot be read, so what it refers to is unknown"
+    assert (group.path, why in (group.kept or "")) == (path, True)
 
 
 def test_a_dataset_with_a_hold_or_a_tag_of_its_own_stays(demo_graph: DemoGraph, stamp: int) -> None:
@@ -235,22 +253,26 @@ def test_a_type_that_comes_back_during_the_run_is_spared(
     assert {f.path for f in report.spared} == below(graph, path)
 
 
-@pytest.mark.parametrize("tagged", [False, True])
+@pytest.mark.parametrize(("keep", "words"), [(None, ""), ("tag", "tag 'kept'"), ("hold", "backup reads it")])
 def test_retained_graph_versions_are_read_once_for_all_dropped_datasets(
-    demo_graph: DemoGraph, monkeypatch: pytest.MonkeyPatch, tagged: bool
+    demo_graph: DemoGraph, monkeypatch: pytest.MonkeyPatch, keep: str | None, words: str
 ) -> None:
-    """There may be thousands of both; a tag that somebody makes meanwhile counts for what is left."""
+    """There may be thousands of both; what somebody keeps meanwhile counts for what is left."""
     graph, real, asked = demo_graph(**SMALL), apply.dropped_to_keep, list[object]()
     version = graph.manifest().version
     paths = drop(graph, KNOWS), drop(graph, PERSON)
     age(graph.uri)
     plan = plan_orphans(graph)
     monkeypatch.setattr(apply, "dropped_to_keep", lambda *of: asked.append(of) or real(*of))
-    running = graph.with_run(Beside(lambda: graph.manifest().tags.create("kept", version))) if tagged else graph
-    report = apply_orphans(running, plan)
-    assert len([path for path in paths if below(graph, path)]) == tagged
-    assert len(asked) == 1 + tagged
-    assert {"tag 'kept'" in f.reason for f in report.spared} == ({True} if tagged else set())
+
+    def act() -> object:
+        return graph.manifest().tags.create("kept", version) if keep == "tag" else hold_the_graph(graph, version)
+
+    report = apply_orphans(graph if keep is None else graph.with_run(Beside(act)), plan)
+    kept = 0 if keep is None else 1
+    assert len([path for path in paths if below(graph, path)]) == kept
+    assert len(asked) == 1 + kept
+    assert {words in f.reason for f in report.spared} == ({True} if kept else set())
 
 
 @pytest.mark.parametrize("what", ["a writer arms", "a freeze"])
@@ -283,14 +305,15 @@ def test_a_run_that_lost_the_lease_deletes_nothing_more(demo_graph: DemoGraph) -
     assert graph.storage.exists(stray)
 
 
+@pytest.mark.parametrize("slowly", [False, True])
 def test_a_killed_run_leaves_no_half_dataset_and_the_next_one_finishes(
-    demo_graph: DemoGraph, monkeypatch: pytest.MonkeyPatch
+    demo_graph: DemoGraph, monkeypatch: pytest.MonkeyPatch, slowly: bool
 ) -> None:
     graph = demo_graph(**SMALL)
     path = drop(graph, KNOWS)
     age(graph.uri)
     plan = plan_orphans(graph)
-    real = apply.remove_files
+    real, versions = apply.remove_files, sum("/_versions/" in file.path for file in plan.files)
 
     def killed(storage: object, paths: list[str]) -> object:
         real(graph.storage, paths[: len(paths) // 2])
@@ -299,7 +322,7 @@ def test_a_killed_run_leaves_no_half_dataset_and_the_next_one_finishes(
     with monkeypatch.context() as failing:
         failing.setattr(apply, "remove_files", killed)
         with pytest.raises(StorageError):
-            apply_orphans(graph, plan)
+            apply_orphans(graph.with_settings(Settings(max_deletes_per_second=versions)) if slowly else graph, plan)
     assert not [p for p in below(graph, path) if p.endswith(".manifest")]
     age(graph.uri)
     assert apply_orphans(graph, plan_orphans(graph)).files_removed > 0

@@ -10,23 +10,36 @@ from pathlib import Path
 import pytest
 
 from omnigraph_ops.coordination.lease import committer_turn
-from omnigraph_ops.errors import InvalidInput, LeaseHeld, StalePlan, StorageError
+from omnigraph_ops.errors import InvalidInput, LeaseHeld, RecoveryPending, StalePlan, StorageError
 from omnigraph_ops.graph import Graph
-from omnigraph_ops.graph.layout import new_ulid
+from omnigraph_ops.graph.layout import manifest_file_name, new_ulid
+from omnigraph_ops.graph.sidecars import sidecar_path
+from omnigraph_ops.progress import Run
 from omnigraph_ops.stages.orphans import apply, quarantine
 from omnigraph_ops.stages.orphans.apply import apply_orphans
 from omnigraph_ops.stages.orphans.plan import plan_orphans
 from omnigraph_ops.stages.orphans.quarantine import list_quarantines, place_of, preview_quarantine, purge, restore
 from omnigraph_ops.stages.orphans.stage import quarantines_view
+from omnigraph_ops.storage.inventory import OpsFault, remove_files
+from omnigraph_ops.storage.store import Storage
 from omnigraph_ops.views.view import plain_text
 from tests.conftest import DemoGraph
 from tests.support.beside import Beside
 from tests.support.leases import is_lease, take_over
 from tests.support.orphans import KNOWS, PERSON, age, assert_nothing_left, below, drop, name_mark, plant, run
 from tests.support.rows import rows_everywhere, tree_of
+from tests.support.sidecars import arm
 from tests.support.writers import entry_of
 
 SMALL = {"loads": 2, "rows": 6, "node_types": 1}
+
+
+class Stopping(Run):
+    """It was asked to stop before its first unit."""
+
+    @property
+    def stopping(self) -> bool:
+        return True
 
 
 def files(root: str) -> dict[str, str]:
@@ -99,18 +112,19 @@ def test_a_run_without_work_leaves_no_quarantine(demo_graph: DemoGraph) -> None:
     assert list_quarantines(graph).quarantines == ()
 
 
-def test_another_file_in_the_old_place_is_not_overwritten(demo_graph: DemoGraph) -> None:
+@pytest.mark.parametrize("anew", [b"something else", b"LEFT OVER"])
+def test_another_file_in_the_old_place_is_not_overwritten(demo_graph: DemoGraph, anew: bytes) -> None:
     graph = demo_graph(**SMALL)
     leftovers = sorted(plant(graph))
     name = run(graph, quarantine=True)[1].quarantine_id
     assert name is not None
     other, same = Path(graph.uri, leftovers[0]), Path(graph.uri, leftovers[1])
-    for path, data in ((other, b"something else"), (same, b"left over")):
+    for path, data in ((other, anew), (same, b"left over")):
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_bytes(data)
     back = restore(graph, name)
     assert [f.path for f in back.failed] == [leftovers[0]]
-    assert other.read_bytes() == b"something else"
+    assert other.read_bytes() == anew
     assert list_quarantines(graph).quarantines[0].files == 1
     other.unlink()
     assert restore(graph, name).failed == ()
@@ -134,6 +148,84 @@ def test_old_manifests_are_not_mixed_into_a_new_dataset(demo_graph: DemoGraph) -
     now = tree_of(graph.uri)
     assert [p for p in now.keys() | before.keys() if now.get(p) != before.get(p) and not is_lease(p)] == []
     assert graph.lance.open(f"{graph.uri}/{path}").version == fresh.version
+
+
+def test_old_manifests_are_not_mixed_into_what_took_the_place_of_some_of_them(
+    demo_graph: DemoGraph, stamp: int
+) -> None:
+    """Of those that came back earlier, or of versions that were collected before the dataset was dropped."""
+    graph = demo_graph(stamp=stamp, **SMALL)
+    path = drop(graph, KNOWS)
+    age(graph.uri)
+    name = run(graph, quarantine=True)[1].quarantine_id
+    assert name is not None
+    aside = place_of(name, "")
+    first, *others = sorted(f.removeprefix(aside) for f in below(graph, f"{aside}{path}/_versions"))
+    assert others
+    Path(graph.uri, place_of(name, first)).unlink()
+    anew = Path(graph.uri, first)
+    anew.parent.mkdir(parents=True, exist_ok=True)
+    anew.write_bytes(b"of another dataset")
+    with pytest.raises(StalePlan, match="written since"):
+        restore(graph, name)
+    anew.unlink()
+    collected = Path(graph.uri, path, "_versions", manifest_file_name(0))
+    collected.write_bytes(b"of another dataset")
+    with pytest.raises(StalePlan, match="written since"):
+        restore(graph, name)
+    collected.unlink()
+    assert restore(graph, name).failed == ()
+
+
+def test_a_restore_begins_beside_nothing_pending_and_ends_with_its_run(demo_graph: DemoGraph) -> None:
+    graph = demo_graph(**SMALL)
+    plant(graph)
+    name = run(graph, quarantine=True)[1].quarantine_id
+    assert name is not None
+    before = tree_of(f"{graph.uri}/__maintenance/quarantine")
+    sidecar = arm(graph)
+    with pytest.raises(RecoveryPending):
+        restore(graph, name)
+    graph.storage.delete(sidecar_path(sidecar))
+    for stopped in (restore, purge):
+        assert stopped(graph.with_run(Stopping()), name).files == 0
+    record = Path(graph.uri, place_of(name, "quarantine.json"))
+    said = record.read_text()
+    record.write_text(json.dumps(json.loads(said) | {"files": [json.loads(said)["files"][0] | {"path": "../out"}]}))
+    with pytest.raises(InvalidInput, match="names a file outside of the graph; nothing was moved"):
+        restore(graph, name)
+    record.write_text(said)
+    assert tree_of(f"{graph.uri}/__maintenance/quarantine") == before
+
+
+def test_what_a_store_does_not_delete_is_not_told_as_purged(
+    demo_graph: DemoGraph, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    graph = demo_graph(**SMALL)
+    plant(graph)
+    name = run(graph, quarantine=True)[1].quarantine_id
+    assert name is not None
+
+    def refuse_one(storage: Storage, paths: list[str]) -> tuple[OpsFault, ...]:
+        return (OpsFault(path=paths[0], reason="AccessDenied"), *remove_files(storage, paths[1:]))
+
+    monkeypatch.setattr(quarantine, "remove_files", refuse_one)
+    report = purge(graph, name)
+    assert (report.files, [f.reason for f in report.failed]) == (7, ["AccessDenied"])
+    assert list_quarantines(graph).quarantines[0].files == 1
+
+
+def test_a_dataset_comes_back_with_its_manifests_last(demo_graph: DemoGraph, monkeypatch: pytest.MonkeyPatch) -> None:
+    graph = demo_graph(**SMALL)
+    path = drop(graph, KNOWS)
+    age(graph.uri)
+    name = run(graph, quarantine=True)[1].quarantine_id
+    assert name is not None
+    monkeypatch.setattr(quarantine, "BULK", 1)
+    watching = Beside(lambda: None)
+    restore(graph.with_run(watching), name)
+    order = ["/_versions/" in unit for unit in watching.came if path in unit]
+    assert order == sorted(order) and len(set(order)) == 2
 
 
 @pytest.mark.parametrize("after", [0, 1, 3])

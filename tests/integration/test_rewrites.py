@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from omnigraph_ops.coordination import rewrite_journal
+from omnigraph_ops.coordination.holds import HeldVersion, HoldKind, place_hold, release_hold
 from omnigraph_ops.coordination.rewrite_journal import lease_place, rewrite_lease
 from omnigraph_ops.errors import LeaseHeld, OpsError, StorageError
 from omnigraph_ops.graph import Graph, open_graph
@@ -228,7 +229,19 @@ def test_a_late_result_of_a_closed_rewrite_is_removed(newest: Graph) -> None:
 
     rewrite(newest, Watching())
     rewrite_journal.perform(late[0], newest.open_head(entry_of(newest, TABLE)))
-    assert len(unreferenced(newest)) == len(journal_files(newest)) == 1
+    (left,), entry = unreferenced(newest), entry_of(newest, TABLE)
+    held = HeldVersion(table_path=entry.path, version=entry.version)
+    driver = place_hold(newest.storage, (held,), kind=HoldKind.PLAN, reason="its driver may be alive", ttl_seconds=60)
+    recover(newest, grace_seconds=0)
+    assert (unreferenced(newest), len(journal_files(newest))) == ({left}, 1)
+    release_hold(newest.storage, driver.hold_id)
+    file = Path(newest.uri, entry.path, "data", left)
+    file.rename(file.with_suffix(".aside"))
+    file.mkdir()  # nobody can remove it as a file
+    recover(newest, grace_seconds=0)
+    assert len(journal_files(newest)) == 1, "somebody still names it"
+    file.rmdir()
+    file.with_suffix(".aside").rename(file)
     recover(newest, grace_seconds=0)
     assert unreferenced(newest) == set()
     assert_no_leftovers(newest)

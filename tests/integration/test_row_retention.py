@@ -25,17 +25,18 @@ from omnigraph_ops.errors import (
     InvalidInput,
     LeaseHeld,
     NotAGraph,
+    OpsError,
     StalePlan,
     StorageError,
     UnknownTable,
 )
-from omnigraph_ops.lance.gateway import Dataset, LanceGateway
-from omnigraph_ops.lance.rows import clock_of, delete_in_fragment, fragment_ids
+from omnigraph_ops.lance.gateway import CommitConflict, Dataset, LanceGateway
+from omnigraph_ops.lance.rows import clock_of, commit_deletes, delete_in_fragment, fragment_ids
 from omnigraph_ops.models.rows import EpochUnit, RowBounds, RowPolicy, RowRetentionPlan
 from omnigraph_ops.progress import SILENT, Stopped
 from omnigraph_ops.spark.expire_job import delete_on_worker
 from omnigraph_ops.stages.expire_rows import apply
-from omnigraph_ops.stages.expire_rows.apply import DeletesDone, expire_rows, note_path
+from omnigraph_ops.stages.expire_rows.apply import DeletesDone, delete_here, expire_rows, note_path
 from omnigraph_ops.stages.expire_rows.plan import plan_row_retention
 from omnigraph_ops.stages.expire_rows.stage import ExpireRows
 from omnigraph_ops.stages.freeze.take import freeze_graph
@@ -419,6 +420,56 @@ class TestPlain:
         (stats,) = expire_rows(graph, plan, engine=None).tables
         assert "was taken over by another run" in (stats.error or "")
         assert ids(root) == [0, 1, 2]
+
+    def test_a_dataset_that_is_frozen_since_the_count_loses_no_row(self, tmp_path: Path) -> None:
+        root = items(tmp_path, [1, 2, 60])
+        graph = opened(root)
+        plan = plan_row_retention(graph, [BY_TIME])
+
+        def frozen_meanwhile(*counted: Any) -> int:
+            freeze_graph(opened(root))
+            return delete_here(*counted)
+
+        (stats,) = expire_rows(graph, plan, engine=None, delete=frozen_meanwhile).tables
+        assert "is frozen by" in (stats.error or "")
+        assert ids(root) == [0, 1, 2]
+
+    def test_rows_that_others_deleted_are_not_told_as_expired(self, tmp_path: Path) -> None:
+        root = items(tmp_path, [1, 2, 60])
+        graph = opened(root)
+
+        def others(*_: Any) -> int:
+            lance.dataset(str(root / "items.lance")).delete("id = 2")
+            raise StorageError("503")
+
+        plan = plan_row_retention(graph, [BY_TIME])
+        (stats,) = expire_rows(graph, plan, engine=None, delete=others).tables
+        assert (stats.error, stats.rows_removed, stats.rows_left) == ("503", 0, 0)
+
+    @pytest.mark.parametrize(("fault", "left"), [(StorageError, 1), (CommitConflict, 0)])
+    def test_files_of_a_submitted_delete_stay_unless_it_is_known_not_to_have_landed(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, fault: type[OpsError], left: int
+    ) -> None:
+        root = items(tmp_path, [1, 2, 60])
+        graph, real = opened(root, spark_stages=(SparkEntry(stage=SparkStage.EXPIRE_ROWS, at_least=0),)), commit_deletes
+        plan = plan_row_retention(graph, [BY_TIME])
+
+        def submit(_job: str, words: Sequence[str], *_: object) -> DeletesDone:
+            options = dict(zip((word.removeprefix("--") for word in words[::2]), words[1::2], strict=True))
+            return DeletesDone(
+                tasks=(delete_on_worker(Namespace(**options | {"version": int(options["version"])}), [0]),)
+            )
+
+        def commit(*arguments: Any) -> None:
+            if fault is StorageError:
+                real(*arguments)  # and its reply is lost
+            raise fault("503")
+
+        monkeypatch.setattr(apply, "commit_deletes", commit)
+        (stats,) = ExpireRows().apply(graph, plan, SILENT, submit).tables
+        assert stats.error is not None
+        assert len(list((root / "items.lance").glob("_deletions/*"))) == left
+        assert ids(root) == ([0, 1] if left else [0, 1, 2])
 
     def test_an_age_from_before_1970_is_refused(self, tmp_path: Path) -> None:
         root = items(tmp_path, [1, 2, 60])

@@ -9,6 +9,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +17,7 @@ import pytest
 
 from omnigraph_ops.config.settings import Settings
 from omnigraph_ops.coordination.holds import FreezeTerms, HoldKind, place_hold
-from omnigraph_ops.coordination.state import EXPIRE_ROWS_LEASE_PATH
+from omnigraph_ops.coordination.state import EXPIRE_ROWS_LEASE_PATH, LEASE_PATH
 from omnigraph_ops.engine import EngineCli, EngineConflict, EngineFailure, EngineRecovery, EngineRelease, EngineTimeout
 from omnigraph_ops.errors import (
     GraphFrozen,
@@ -24,7 +25,7 @@ from omnigraph_ops.errors import (
 )
 from omnigraph_ops.graph import Graph, open_graph
 from omnigraph_ops.graph.layout import EXPIRY_BRANCH_PREFIX, SCHEMA_IR_FILE
-from omnigraph_ops.graph.sidecars import sidecar_names
+from omnigraph_ops.graph.sidecars import sidecar_names, sidecar_path
 from omnigraph_ops.lance.gateway import DatasetMissing
 from omnigraph_ops.models.rows import RowBounds, RowPolicy, RowRetentionPlan, TableRowStats
 from omnigraph_ops.progress import Lines, Stopped
@@ -36,7 +37,7 @@ from omnigraph_ops.stages.optimize.run import optimize_all
 from tests.conftest import DemoGraph
 from tests.support.leases import take_over
 from tests.support.sidecars import arm, on_branch
-from tests.support.writers import copies, entry_of, write
+from tests.support.writers import copies, delete_first, drift, entry_of, write
 
 DAY = 86_400
 PERSON = "node:Person"
@@ -112,6 +113,26 @@ class TestThroughTheEngine:
         assert "(rows left: node:Company 8 instead of 9)" in (stats.error or "")
         assert "merge" not in engine.calls
 
+    @pytest.mark.parametrize("wrong", ["rows", "edges", "others"])
+    def test_each_of_the_proofs_stops_the_merge_alone(
+        self, demo_graph: DemoGraph, monkeypatch: pytest.MonkeyPatch, wrong: str
+    ) -> None:
+        """The engine deleted as many others, or others too."""
+        graph, plan = self.planned(demo_graph, 6)
+        counts = iter([{PERSON: plan.total_rows, "node:X": 9}, {PERSON: 0, "node:X": 8 if wrong == "others" else 9}])
+        monkeypatch.setattr(delete, "rows_in", lambda *_: next(counts))
+        engine, rows, edges = Stub(graph, {}), plan.total_rows, sum(e.rows for e in plan.tables[0].edges)
+        if wrong != "rows":
+            real, rows = planning.count_below, 0
+            monkeypatch.setattr(planning, "count_below", lambda *_: 0 if "mutate" in engine.calls else real(*_))
+        if wrong != "edges":
+            monkeypatch.setattr(delete, "edges_at", lambda *_: {})
+            edges = 0
+        words = f"{rows} expired rows and {edges} of their edges"
+        (stats,) = expire_rows(graph, plan, engine=engine).tables
+        assert words in (stats.error or "")
+        assert "merge" not in engine.calls
+
     def test_a_branch_that_another_process_undid_is_made_anew(
         self, demo_graph: DemoGraph, monkeypatch: pytest.MonkeyPatch
     ) -> None:
@@ -145,6 +166,22 @@ class TestThroughTheEngine:
         assert graph.branches() == ()
         # That of the second attempt is left to the next open: its branch is gone.
         assert len(sidecar_names(graph.storage)) == 1
+
+    def test_a_branch_goes_that_no_engine_deletes_beside_its_sidecar(self, demo_graph: DemoGraph) -> None:
+        graph, plan = self.planned(demo_graph, 6)
+
+        class Stuck(Stub):
+            def mutate(self, root: str, branch: str, query: str, params: Mapping[str, object]) -> int:
+                arm(graph, change=on_branch(branch))
+                return super().mutate(root, branch, query, params)
+
+            def delete_branch(self, root: str, name: str) -> None:
+                if sidecar_names(graph.storage):
+                    raise EngineRecovery("its manifest delta differs")
+                super().delete_branch(root, name)
+
+        expire_rows(graph, plan, engine=Stuck(graph, {"mutate": [EngineFailure("no")]}))
+        assert (graph.branches(), sidecar_names(graph.storage)) == ((), frozenset())
 
     @pytest.mark.slow
     @pytest.mark.parametrize("step", ["create", "mutate"])
@@ -199,23 +236,38 @@ class TestThroughTheEngine:
         assert stats.rows_left == plan.total_rows - 1
         assert engine.calls[-1] == ("delete" if step == "merge" else "create")
 
+    @pytest.mark.parametrize("lease", [EXPIRE_ROWS_LEASE_PATH, LEASE_PATH])
     def test_a_run_whose_lease_was_taken_over_does_not_merge(
-        self, demo_graph: DemoGraph, monkeypatch: pytest.MonkeyPatch
+        self, demo_graph: DemoGraph, monkeypatch: pytest.MonkeyPatch, lease: str
     ) -> None:
-        """Its branches are removed by the one that took over."""
-        graph, plan = self.planned(demo_graph, 6)
+        """Its branches are removed by the one that took over, and the engine would finish what that one armed."""
+        graph, plan = self.planned(demo_graph, 6, lease_wait_seconds=0.1)
+        engine, real = Stub(graph, {}), delete.branch_lifetime
 
-        def taken_over(*_: Any) -> None:
-            take_over(graph.storage, EXPIRE_ROWS_LEASE_PATH)
+        def taken_over(*_: Any) -> Any:
+            if "mutate" in engine.calls:
+                take_over(graph.storage, lease)
+            return real(*_)
 
-        monkeypatch.setattr(delete.ExpiringTable, "_prove", taken_over)
-        (stats,) = expire_rows(graph, plan, engine=(engine := Stub(graph, {}))).tables
+        monkeypatch.setattr(delete.ExpiringTable, "_prove", lambda *_: None)
+        monkeypatch.setattr(delete, "branch_lifetime", taken_over)  # the last look before the merge
+        (stats,) = expire_rows(graph, plan, engine=engine).tables
         assert "was taken over by another run" in (stats.error or "")
         assert (stats.rows_removed, "merge" in engine.calls) == (0, False)
 
-    def test_a_refused_merge_took_nothing(self, demo_graph: DemoGraph, monkeypatch: pytest.MonkeyPatch) -> None:
+    @pytest.mark.parametrize(
+        ("problem", "then", "words"),
+        [
+            (EngineConflict("merge conflicts"), "create", "no"),
+            (EngineTimeout("took too long"), "create", "no"),
+            (EngineConflict("merge conflicts"), "pending", "1 pending recovery sidecar"),
+        ],
+    )
+    def test_a_refused_merge_took_nothing(
+        self, demo_graph: DemoGraph, monkeypatch: pytest.MonkeyPatch, problem: EngineFailure, then: str, words: str
+    ) -> None:
         """Whatever another writer renewed meanwhile, and whatever ends the next attempt."""
-        graph, plan = self.planned(demo_graph, 6)
+        graph, plan = self.planned(demo_graph, 6, lease_wait_seconds=0.3)
         only = f"id = '{planning.Aged.of(graph, graph.state(), plan.tables[0]).keys('id')[0].as_py()}'"
         monkeypatch.setattr(delete.ExpiringTable, "_prove", lambda *_: None)
 
@@ -224,11 +276,14 @@ class TestThroughTheEngine:
                 graph = self._do("merge")
                 write(graph, PERSON, lambda dataset: dataset.update({"joined": "cast(now() as date)"}, where=only))
                 self._told[1]["create"] = [EngineFailure("no")]  # type: ignore[attr-defined]
-                raise EngineConflict("merge conflicts")
+                if then == "pending":
+                    graph.storage.write(sidecar_path("01J00000000000000000000000"), b"{}")
+                raise problem
 
         (stats,) = expire_rows(graph, plan, engine=(engine := Refusing(graph, {}))).tables
-        assert engine.calls.count("create") == 2
-        assert (stats.rows_removed, stats.edges, stats.error) == (0, (), "no")
+        assert engine.calls.count("create") == (1 if then == "pending" else 2)
+        assert (stats.rows_removed, stats.edges) == (0, ())
+        assert words in (stats.error or "")
 
     @pytest.mark.parametrize("renewed", [True, False], ids=["renewed", "as-it-was"])
     def test_a_renewed_row_that_went_is_named(self, demo_graph: DemoGraph, stamp: int, renewed: bool) -> None:
@@ -243,6 +298,8 @@ class TestThroughTheEngine:
         write(graph, PERSON, lambda dataset: dataset.delete(only))
         now = planning.Aged.of(graph, graph.state(), plan.tables[0])
         said = delete.lost_renewals(graph, before.entry, now, gone)
+        elsewhere = replace(before.entry, path="nodes/0000000000000000")
+        assert delete.lost_renewals(graph, elsewhere, now, gone) is None, "versions of another table tell nothing"
         if renewed:
             assert f"are gone ('{gone[0].as_py()}'); version {version} of the table" in (said or "")
         else:
@@ -269,12 +326,18 @@ class TestThroughTheEngine:
         expire_rows(graph, plan, engine=Stub(graph, {}))
         assert graph.branches() == ("theirs",)
 
-    def test_a_branch_that_cannot_go_is_left_for_the_next_run(self, demo_graph: DemoGraph) -> None:
+    @pytest.mark.parametrize("words", ["no", "the engine deleted it without effect"])
+    def test_a_branch_that_cannot_go_is_left_for_the_next_run(self, demo_graph: DemoGraph, words: str) -> None:
         graph, plan = self.planned(demo_graph, 6)
         said: list[str] = []
-        engine = Stub(graph, {"delete": [EngineFailure("no")] * 9})
+
+        class Idle(Stub):
+            def delete_branch(self, root: str, name: str) -> None:
+                self._do("delete")
+
+        engine = Idle(graph, {"delete": [EngineFailure("no")] * (9 if words == "no" else 0)})
         expire_rows(graph, plan, engine=engine, progress=Lines(said.append))
-        assert any("is still there: no" in text for text in said)
+        assert any(f"is still there: {words}" in text for text in said)
         assert [b for b in graph.branches() if b.startswith(EXPIRY_BRANCH_PREFIX)]
 
     def test_something_pending_is_waited_for_and_then_refused(self, demo_graph: DemoGraph, stamp: int) -> None:
@@ -316,6 +379,18 @@ class TestThroughTheEngine:
         assert "below the cut and at most" in (stats.error or "")
         assert engine.calls == []
 
+    def test_rows_that_came_right_before_the_branch_are_refused(self, demo_graph: DemoGraph) -> None:
+        graph, plan = self.planned(demo_graph, 6)
+
+        class Late(Stub):
+            def create_branch(self, *arguments: str) -> None:
+                write(graph, PERSON, copies("late-"))
+                super().create_branch(*arguments)
+
+        (stats,) = expire_rows(graph, plan, engine=(engine := Late(graph, {}))).tables
+        assert "below the cut and at most" in (stats.error or "")
+        assert engine.calls == ["create", "delete"]
+
     def test_another_branch_of_the_name_keeps_its_rows(self, demo_graph: DemoGraph) -> None:
         graph = demo_graph(stamp=6, index_after_load=0, **SMALL)
         graph.manifest().create_branch("twin")
@@ -343,6 +418,14 @@ class TestThroughTheEngine:
         graph = demo_graph(stamp=stamp, drift_tables=("edge:Knows",), drift_kind="delete", **SMALL)
         (table,) = plan_row_retention(graph, [JOINED], bounds=RowBounds(max_share=1)).tables
         assert "edge:Knows has drifted" in (table.refused or "")
+
+    def test_a_table_that_drifted_since_the_plan_loses_no_row(self, demo_graph: DemoGraph) -> None:
+        """The engine would refuse the merge: so nothing is branched, and drift may go by itself."""
+        graph, plan = self.planned(demo_graph, 6)
+        drift(graph, "edge:Knows", delete_first())
+        (stats,) = expire_rows(graph, plan, engine=(engine := Stub(graph, {}))).tables
+        assert "5 attempts failed, the last one because edge:Knows has drifted" in (stats.error or "")
+        assert (stats.rows_removed, engine.calls) == (0, [])
 
     def test_a_plan_without_an_engine_refuses_what_no_release_of_the_stamp_can_delete(
         self, demo_graph: DemoGraph, stamp: int

@@ -178,8 +178,8 @@ class ExpiringTable:
     def _merge(self, name: str, base: _Base) -> EngineFailure | None:
         """Merge, with what it takes written down before; why it is in doubt whether it landed, or None. Destroys."""
         with self._turn() as keeper:
-            keeper.assert_held()
             self._approved(self.plan.branch)
+            keeper.assert_held()
             self.merging(len(base.ids), _counts({key: len(edges) for key, edges in base.edges.items()}))
             try:
                 self.engine.merge(self.root, name, self.plan.branch or _MAIN)

@@ -251,7 +251,7 @@ def _freeze_of(graph: Graph, hold: Hold, cut: FrozenCut) -> Freeze:
 
 def check_ttl(seconds: float) -> None:
     """Refuse a time that is not positive or that nobody would look after; `InvalidInput`. Pure."""
-    if not 1 <= seconds <= LONGEST_TTL_SECONDS or not math.isfinite(seconds):
+    if not 1 <= seconds <= LONGEST_TTL_SECONDS:
         raise InvalidInput(
             f"a freeze or hold lasts at least 1 s and at most {LONGEST_TTL_SECONDS / 86_400:.0f} days, not "
             f"{duration(int(seconds)) if math.isfinite(seconds) else seconds}; nothing was written"

@@ -17,7 +17,7 @@ from omnigraph_ops.coordination.environment import start_of, this_machine
 from omnigraph_ops.coordination.freezes import active_freezes
 from omnigraph_ops.coordination.holds import FreezeTerms, HeldVersion, Hold, HoldKind
 from omnigraph_ops.coordination.state import HOLDS_DIR, REMOVALS_DIR
-from omnigraph_ops.errors import CorruptGraph, InvalidInput
+from omnigraph_ops.errors import CorruptGraph, InvalidInput, StalePlan
 from omnigraph_ops.graph.layout import new_ulid, now_us
 from omnigraph_ops.storage.store import Storage
 
@@ -97,9 +97,30 @@ def test_an_unreadable_hold_is_never_deleted_by_hand_where_tags_may_go_with_it(
 def test_a_plan_hold_ends_with_its_block_in_every_outcome(storage: Storage) -> None:
     with pytest.raises(RuntimeError), holds.plan_hold(storage, HELD, reason="rewrite", ttl_seconds=60) as hold:
         assert holds.active_holds(storage) == (hold,)
-        assert hold.kind is HoldKind.PLAN
+        assert (hold.kind, hold.pid) == (HoldKind.PLAN, os.getpid())
         raise RuntimeError
     assert storage.list(HOLDS_DIR) == ()
+
+
+def test_a_record_counts_as_a_freeze_whatever_was_read_before_under_its_name(storage: Storage, tmp_path: Path) -> None:
+    freeze = place(storage, freeze=FreezeTerms(tables=()))
+    path, odd, other = holds.hold_path(freeze.hold_id), f"{HOLDS_DIR}/odd.json", Storage(str(tmp_path / "other"))
+    storage.write(path, b"{")
+    storage.write(odd, serde.dumps(replace(freeze, hold_id="odd", freeze=None)).encode())
+    assert holds.freezes(storage) == ()
+    for place_of in (storage, other):
+        place_of.write(path, serde.dumps(freeze).encode())
+    other.write(odd, serde.dumps(freeze).encode())
+    assert (holds.freezes(storage), holds.freezes(other)) == ((freeze,), (freeze, freeze))
+
+
+def test_who_holds_something_else_is_not_kept_from_it_by_an_announcement(storage: Storage) -> None:
+    others = (replace(HELD, version=4), replace(HELD, branch="b"), replace(HELD, table_path="nodes/2"))
+    with holds.announced(storage, HELD.table_path, branch=None, versions=(HELD.version,)):
+        holds.refuse_removed(storage, others)
+        with pytest.raises(StalePlan, match="version 3 of nodes/1 is being removed by a cleanup"):
+            holds.refuse_removed(storage, (*others, HELD))
+    holds.refuse_removed(storage, (HELD,))
 
 
 @pytest.mark.parametrize("damaged", ["", "{", "[]", '{"versions": [3]}'])
