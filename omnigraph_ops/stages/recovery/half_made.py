@@ -131,7 +131,7 @@ def _of_commit_graphs(graph: Graph) -> Iterator[HalfMade]:
 def _is_of_earlier(graph: Graph, ref: BranchRef, first: int) -> bool:
     """Whether the files in the commit graph are of a branch that had the name before, deleted by half. Reads.
 
-    With its history a merge brings back rows that were deleted, and keeps those that the branch deletes. The engine
+    With its history a merge may bring back rows that were deleted, or keep those that the branch deletes. The engine
     makes a branch in the graph manifest first.
 
     Args:
