@@ -132,10 +132,10 @@ def version_record(storage: Storage, chain: str, version: int) -> VersionRecord:
         raise UnreadableTransaction(f"failed to read Lance transaction for version {version}: {error}") from None
 
 
-def made_at_us(storage: Storage, chain: str, version: int) -> int | None:
+def committed_at_us(storage: Storage, chain: str, version: int) -> int | None:
     """When a version of a chain was made, by its writer's clock; None: nobody can read that. Reads."""
     try:
-        return _made_at_us(manifest_message(_stored_manifest(storage, chain, version).content))
+        return _committed_at_us(manifest_message(_stored_manifest(storage, chain, version).content))
     except (FileNotFoundError, *_DAMAGED):
         return None
 
@@ -311,7 +311,7 @@ def _record(version: int, manifest: Any, raw: bytes) -> VersionRecord:
     return VersionRecord(
         version=version,
         operation=operation,
-        committed_at_us=_made_at_us(manifest),
+        committed_at_us=_committed_at_us(manifest),
         read_version=transaction.read_version if transaction.HasField("read_version") else None,
         writer=_writer(manifest),
         predicate=_text(transaction.delete.predicate) if transaction.delete.HasField("predicate") else None,
@@ -320,7 +320,7 @@ def _record(version: int, manifest: Any, raw: bytes) -> VersionRecord:
     )
 
 
-def _made_at_us(manifest: Any) -> int | None:
+def _committed_at_us(manifest: Any) -> int | None:
     at = manifest.timestamp
     return int(at.seconds) * 1_000_000 + int(at.nanos) // 1000 if manifest.HasField("timestamp") else None
 

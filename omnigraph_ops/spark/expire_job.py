@@ -10,7 +10,7 @@ from uuid import uuid4
 from pyspark.sql import SparkSession
 
 from omnigraph_ops.lance.rows import delete_in_fragment, fragment_ids
-from omnigraph_ops.spark.job import Job, in_tasks, open_table
+from omnigraph_ops.spark.job import Job, open_table, run_tasks
 from omnigraph_ops.stages.expire_rows.apply import NOTES, DeletesDone, TaskDone, note_path
 from omnigraph_ops.storage.store import Storage
 
@@ -22,8 +22,7 @@ def _expire(spark: SparkSession, arguments: Namespace) -> DeletesDone:
     dataset = open_table(arguments.dataset, arguments.version)
     ids = fragment_ids(dataset)
     groups = [ids[start : start + _FRAGMENTS_OF_TASK] for start in range(0, len(ids), _FRAGMENTS_OF_TASK)]
-    work = in_tasks(partial(delete_on_worker, arguments))
-    return DeletesDone(tasks=tuple(spark.sparkContext.parallelize(groups, max(len(groups), 1)).map(work).collect()))
+    return DeletesDone(tasks=tuple(run_tasks(spark.sparkContext, partial(delete_on_worker, arguments), groups)))
 
 
 def delete_on_worker(arguments: Namespace, fragments: Sequence[int]) -> TaskDone:

@@ -6,7 +6,7 @@ import contextlib
 import gc
 import re
 from argparse import ArgumentParser, Namespace
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cache, partial
 from typing import ParamSpec, TypeVar
@@ -22,6 +22,7 @@ from omnigraph_ops.storage.location import AMBIENT
 
 P = ParamSpec("P")
 T = TypeVar("T")
+Order = TypeVar("Order")
 _REASON = re.compile(r"^omnigraph_ops\.(?:\w+\.)*(\w+): (.+)$", re.MULTILINE)
 
 
@@ -66,6 +67,12 @@ def _settled(work: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
 
 
 _leave_imports_alone = cache(gc.freeze)
+
+
+def run_tasks(context: SparkContext, work: Callable[[Order], T], orders: Sequence[Order]) -> list[T]:
+    """What a task for each order returned, in their order; raises as `spark_errors` does. The effect of the work."""
+    with spark_errors():
+        return context.parallelize(orders, max(len(orders), 1)).map(in_tasks(work)).collect()
 
 
 def tries_of(context: SparkContext) -> int:

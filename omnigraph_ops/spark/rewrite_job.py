@@ -41,7 +41,7 @@ from omnigraph_ops.models.optimize import (
 from omnigraph_ops.parallel import Lot, deal, in_parallel
 from omnigraph_ops.progress import SILENT, About, Lines, Progress
 from omnigraph_ops.requests import from_words
-from omnigraph_ops.spark.job import Job, attempt, in_tasks, open_table, spark_errors, tries_of
+from omnigraph_ops.spark.job import Job, attempt, open_table, run_tasks, tries_of
 from omnigraph_ops.stages.optimize.index_work import Fragments, IndexWriter, NewIndex, fold, groups_of, made_anew
 from omnigraph_ops.stages.optimize.run import optimize_table, plan_optimize
 from omnigraph_ops.stages.optimize.stage import OptimizeRequest
@@ -90,10 +90,8 @@ def _every(context: SparkContext, graph: Graph, keys: Sequence[str]) -> Iterable
 
 def _in_workers(context: SparkContext, graph: Graph, lots: Sequence[Lot]) -> Iterable[TableStats]:
     """The rows of tables that are optimized whole, a lot in each task. Writes."""
-    whole = in_tasks(partial(optimize_on_worker, graph.target, graph.settings))
     try:
-        with spark_errors():
-            done = context.parallelize(lots, len(lots)).map(whole).collect()
+        done = run_tasks(context, partial(optimize_on_worker, graph.target, graph.settings), lots)
     except StorageError as error:
         # With it went what the other tasks had to tell.
         why = f"{error}; it is as it was or optimized whole, and another optimize finds which"
@@ -190,10 +188,8 @@ class SparkExecutor:
             io_buffer_size=_IO_BUFFER_BYTES,
         )
         tries = tries_of(self._context)
-        work = in_tasks(partial(execute_on_worker, str(dataset.uri), int(dataset.version), limits, tries))
-        with spark_errors():
-            outcomes = self._context.parallelize(orders, numSlices=max(len(orders), 1)).map(work).collect()
-        yield from outcomes
+        work = partial(execute_on_worker, str(dataset.uri), int(dataset.version), limits, tries)
+        yield from run_tasks(self._context, work, orders)
 
     def index(self, graph: Graph, clone: Dataset, plan: TablePlan, effort: Effort, progress: Progress) -> None:
         """Each index in a task, or in several; what no task did, here. Writes index files in the clone."""
@@ -285,14 +281,14 @@ def work_in_tasks(
     shared = partial(index_on_worker, graph.target, graph.settings, str(clone.uri), int(clone.version))
     found = [IndexInParts(name=index.name, index=index) for index in indexes if len(groups[index.name]) > 1]
     # What is wrong with one of them, its own task says.
-    new = {done.name: done.new for done in _in_job(context, in_tasks(partial(shared, {})), found) if done.new}
+    new = {done.name: done.new for done in _in_job(context, partial(shared, {}), found) if done.new}
     parts = [IndexPart(name=name, fragments=group) for name in new for group in groups[name]]
     orders: list[Order] = [*parts, *(_whole(plan, index) for index in indexes if index.name not in new)]
     if len(orders) < 2:
         return frozenset()
     cut = f", {len(parts)} parts of {', '.join(new)}" if parts else ""
     progress(f"folding and building {'1 index' if len(indexes) == 1 else f'{len(indexes)} indexes'} in tasks{cut}")
-    work = in_tasks(partial(shared, new))
+    work = partial(shared, new)
     made = _in_job(context, work, orders)
     problems = {done.name: done.error for done in made if done.error is not None}
     joint = [
@@ -338,8 +334,7 @@ def _in_job(
     if not orders:
         return []
     try:
-        with spark_errors():
-            return context.parallelize(orders, len(orders)).map(work).collect()
+        return run_tasks(context, work, orders)
     except OpsError as error:
         # A worker that was lost too often, say. What its tasks committed to the clone is done once more, here.
         return [IndexTaskOutcome(name=order.name, error=str(error)) for order in orders]

@@ -23,7 +23,7 @@ from omnigraph_ops.coordination.freezes import refuse_frozen
 from omnigraph_ops.coordination.lease import LeaseKeeper, committer_turn
 from omnigraph_ops.errors import OpsError, StorageError
 from omnigraph_ops.graph.graph import Graph
-from omnigraph_ops.graph.lance_manifest import made_at_us, stored_versions
+from omnigraph_ops.graph.lance_manifest import committed_at_us, stored_versions
 from omnigraph_ops.graph.layout import (
     COMMITS_DIR,
     MANIFEST_DIR,
@@ -60,7 +60,7 @@ class HalfMade:
     has_reference: bool
     """Whether it is listed; else it is files that nothing refers to."""
     is_read: bool = False
-    """Whether it lacks its reference alone, and the engine works on with it."""
+    """Whether it is the commit graph, without a reference, of a branch that the engine works on with."""
     is_written: bool = False
     """Whether somebody wrote to it."""
 
@@ -81,7 +81,7 @@ def half_made(graph: Graph) -> tuple[HalfMade, ...]:
     return (*_of_commit_graphs(graph), *(half for found in loose for half in found))
 
 
-def _open(graph: Graph) -> list[HalfMade]:
+def _unsettled(graph: Graph) -> list[HalfMade]:
     return [half for half in half_made(graph) if not half.is_written]
 
 
@@ -115,7 +115,7 @@ def _of_commit_graphs(graph: Graph) -> Iterator[HalfMade]:
         # With its files in the commit graph the engine reads and deletes a branch by them.
         versions = stored_versions(graph.storage, chain_folder(COMMITS_DIR, ref.name))
         if versions and not _is_of_earlier(graph, ref, min(versions)):
-            yield from _unlisted(graph, ref.name, min(versions))
+            yield from _unlisted(graph, ref.name, min(versions), is_written=False)
             continue
         # Those of `a/b` are below those of `a`.
         is_above = any(other.name.startswith(f"{ref.name}/") for other in refs)
@@ -125,7 +125,7 @@ def _of_commit_graphs(graph: Graph) -> Iterator[HalfMade]:
         if files and not is_above and not is_written:
             yield HalfMade(branch=ref.name, table_key=MANIFEST_DIR, folder=chain, files=files, has_reference=True)
         elif versions:
-            yield from (replace(half, is_written=True) for half in _unlisted(graph, ref.name, min(versions)))
+            yield from _unlisted(graph, ref.name, min(versions), is_written=True)
 
 
 def _is_of_earlier(graph: Graph, ref: BranchRef, first: int) -> bool:
@@ -137,17 +137,17 @@ def _is_of_earlier(graph: Graph, ref: BranchRef, first: int) -> bool:
     Args:
         first: the first version in the commit graph.
     """
-    made = made_at_us(graph.storage, chain_folder(MANIFEST_DIR, ref.name), ref.parent_version)
-    in_commits = made_at_us(graph.storage, chain_folder(COMMITS_DIR, ref.name), first)
+    made = committed_at_us(graph.storage, chain_folder(MANIFEST_DIR, ref.name), ref.parent_version)
+    in_commits = committed_at_us(graph.storage, chain_folder(COMMITS_DIR, ref.name), first)
     return made is not None and (in_commits is None or in_commits < made)
 
 
-def _unlisted(graph: Graph, branch: str, first: int) -> Iterator[HalfMade]:
+def _unlisted(graph: Graph, branch: str, first: int, *, is_written: bool) -> Iterator[HalfMade]:
     """That the files of a branch in the commit graph lack their reference, since the first version was made. Reads."""
     chain, files = chain_folder(COMMITS_DIR, branch), _stored(graph, version_path(COMMITS_DIR, first, branch))
     if files:
         half = HalfMade(branch=branch, table_key=COMMITS_DIR, folder=chain, files=files, has_reference=False)
-        yield replace(half, is_read=True)
+        yield replace(half, is_read=True, is_written=is_written)
 
 
 def _stored(graph: Graph, path: str) -> tuple[Stored, ...]:
@@ -217,7 +217,7 @@ def settle_half_made(graph: Graph, grace: float) -> Iterator[RecoveryOutcome]:
         grace: in seconds; what was made later may be of an engine that is at work.
     """
     latest = time.time() - grace
-    halves = _open(graph)
+    halves = _unsettled(graph)
     old = [half for half in halves if half.changed_at <= latest]
     # Without a grace period no age is told.
     problem = clock_problem(graph.storage) if old and grace > 0 else None
@@ -228,10 +228,10 @@ def settle_half_made(graph: Graph, grace: float) -> Iterator[RecoveryOutcome]:
         with committer_turn(graph, "recover half-made branches", wait_seconds=0) as keeper:
             refuse_frozen(graph)
             graph.run.pause(_SETTLE_SECONDS)
-            yield from _settle(graph, keeper, [half for half in _open(graph) if half in old], latest)
+            yield from _settle(graph, keeper, [half for half in _unsettled(graph) if half in old], latest)
             # The files in the commit graph of a branch that went are without a reference now, too.
             gone = {half.branch for half in old if half.has_reference}
-            rest = [half for half in _open(graph) if half.branch in gone and half.changed_at <= latest]
+            rest = [half for half in _unsettled(graph) if half.branch in gone and half.changed_at <= latest]
             yield from _settle(graph, keeper, rest, latest)
     yield from (_outcome(half, "deferred", _YOUNG) for half in halves if half.changed_at > latest)
 
@@ -275,7 +275,7 @@ def _refer(graph: Graph, half: HalfMade) -> None:
         created_at=first.modified_at,
         manifest_size=first.size,
     )
-    # Whoever was faster has written the same.
+    # Whoever was faster has written one.
     graph.storage.create(branch_reference(COMMITS_DIR, half.branch), reference)
 
 
