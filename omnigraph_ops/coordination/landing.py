@@ -66,13 +66,13 @@ def land(
     moved, patience, window = 0, Patience(graph), None
     try:
         while moved < _ATTEMPTS:
-            window = ArmedWindow.open(graph, entry, unit)
+            window = ArmedWindow.open(graph, entry, unit, moved=moved > 0)
             seat = _Seat(window=window, changes=changes, drafts=window.draft(changes), patience=patience)
             _queue_of(graph.storage.root, id(graph.run)).take_turn(seat)
             if seat.error is not None:
                 raise seat.error
             if seat.closed is not None:
-                return LandedUnit(entry=window.published(), window=seat.closed, landed=window.landed)
+                return LandedUnit(entry=window.landed_entry(), window=seat.closed, landed=window.landed)
             if window.landed:
                 raise OutcomeUnknown(
                     f"version {window.entry.version + window.landed} of {entry.table_key} is complete, and whether it "

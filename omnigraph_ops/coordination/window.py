@@ -34,7 +34,7 @@ from omnigraph_ops.graph.sidecars import engine_root, sidecar_names, sidecar_pat
 from omnigraph_ops.graph.state import TableEntry, TableUpdate
 from omnigraph_ops.lance.commits import Change, Draft
 from omnigraph_ops.lance.evidence import other_rows
-from omnigraph_ops.lance.gateway import Dataset, live_rows
+from omnigraph_ops.lance.gateway import Dataset, DatasetMissing, live_rows
 from omnigraph_ops.storage.inventory import first_missing, remove_files, remove_folder
 
 
@@ -92,6 +92,8 @@ class ArmedWindow:
     """The graph's version by which this window alone published what it committed."""
     rows: int = 0
     commits: Sequence[Callable[[], bool]] = ()
+    updated: TableUpdate | None = None
+    """What publishes its commits, or has published them."""
 
     @property
     def sidecar(self) -> str:
@@ -99,8 +101,18 @@ class ArmedWindow:
         return f"{self.operation_id}.json"
 
     @staticmethod
-    def open(graph: Graph, planned: TableEntry, unit: str) -> ArmedWindow:
-        """The table at its pin; `StalePlan` or `DriftFound` when it is not there. Reads."""
+    def open(graph: Graph, planned: TableEntry, unit: str, *, moved: bool = False) -> ArmedWindow:
+        """The table at its pin; `StalePlan` or `DriftFound` when it is not there. Reads.
+
+        Args:
+            moved: another version of the table is published by now, perhaps. Else the look at its HEAD suffices:
+                what publishes another one moves that before, and `still_fits` looks at both.
+        """
+        if not moved:
+            with contextlib.suppress(DatasetMissing):
+                dataset = graph.open_head(planned)
+                if dataset.version == planned.version:
+                    return ArmedWindow(graph=graph, entry=planned, dataset=dataset, unit=unit, operation_id=new_ulid())
         for _ in guards.looks(graph):
             entry = graph.published(planned.table_key)
             if entry is None or entry.path != planned.path:
@@ -163,6 +175,10 @@ class ArmedWindow:
             self.is_open = False  # its sidecar is left to `recover`
             raise
         return True
+
+    def landed_entry(self) -> TableEntry:
+        """The table as this window published it; as it is published now if somebody else did that. May read."""
+        return self.published() if self.updated is None else self.updated.made()
 
     def published(self) -> TableEntry:
         """The table as it is published now; `StalePlan` when it was dropped or replaced. Reads."""
@@ -268,7 +284,7 @@ class ArmedWindow:
                     self.published_as = self._publish(current, keeper, ready)
                 except StalePlan:
                     # An engine that opened the graph published it first, or rolled it back.
-                    current, ready = self.published(), None
+                    current, ready, self.updated = self.published(), None, None
         except OpsError as error:
             # Whoever took the lease over, from a process that was stopped for long, has published it by now perhaps.
             if not self._is_published(newest):
@@ -276,6 +292,7 @@ class ArmedWindow:
                     f"version {newest} of {self.entry.table_key} is complete and not published: {error}; "
                     "no row is lost; run `omnigraph-ops recover`, which publishes it"
                 ) from error
+            self.updated = None
         self._disarm()
         self.is_open = False
         return True
@@ -287,7 +304,8 @@ class ArmedWindow:
 
     def update(self, current: TableEntry) -> TableUpdate:
         """What publishes the commits of this window. Reads."""
-        return version_update(self.graph, current, self.entry.version + self.landed, rows=self.rows)
+        self.updated = version_update(self.graph, current, self.entry.version + self.landed, rows=self.rows)
+        return self.updated
 
     def _publish(self, current: TableEntry, keeper: LeaseKeeper, ready: Ready | None) -> int:
         """Publish exactly that version, still under a sidecar of ours; the graph's version. Writes."""

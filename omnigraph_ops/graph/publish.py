@@ -14,7 +14,7 @@ from omnigraph_ops.graph.lance_manifest import highest_fragment_id, name_after, 
 from omnigraph_ops.graph.layout import new_ulid, now_us, version_path
 from omnigraph_ops.graph.stamp import Lineage
 from omnigraph_ops.graph.state import BranchState, TableEntry, TableUpdate, VersionMetadata
-from omnigraph_ops.lance.commits import Change, Draft, drafted
+from omnigraph_ops.lance.commits import Change, Draft, drafting
 from omnigraph_ops.lance.gateway import CommitContention, Dataset, LanceFailure, lance_errors, live_rows
 
 
@@ -27,17 +27,16 @@ def drafts_of(
     Raises:
         CommitConflict: a change does not fit what the one before it makes.
     """
-    drafts: list[Draft] = []
+    made: list[Draft] = []
     newest, before = read_manifest(graph.storage, entry.path, entry.version), pinned
-    with contextlib.ExitStack() as stack:
+    with drafting(newest) as drafts:
         for change in changes:
             change.refuse_stale(before)
             highest = max((f.fragment_id for f in before.get_fragments()), default=-1)
             operation = change.operation(max(highest, highest_fragment_id(newest)))
-            made = stack.enter_context(drafted(newest, name_after(newest), operation, mark=mark))
-            drafts.append(made)
-            newest, before = made.manifest, made.dataset
-        yield drafts
+            made.append(drafts.add(name_after(newest), operation, mark))
+            newest, before = made[-1].manifest, made[-1].dataset
+        yield made
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -6,7 +6,7 @@ import itertools
 import json
 from collections import ChainMap
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from functools import cached_property
 from itertools import chain, combinations
 from math import inf
@@ -202,6 +202,11 @@ class TableUpdate:
     version: int
     row_count: int
     metadata_json: str
+
+    def made(self) -> TableEntry:
+        """The entry that it makes once it is published. Pure."""
+        manifest_path = json.loads(self.metadata_json)["manifest_path"]
+        return replace(self.entry, version=self.version, row_count=self.row_count, manifest_path=manifest_path)
 
 
 Row = dict[str, Any]

@@ -73,44 +73,67 @@ class Draft:
     """That version, as long as the draft is open. Of it metadata and row ids can be read."""
 
 
+class Drafts:
+    """Commits that Lance makes one upon the other to a copy of the newest manifest, in a scratch folder."""
+
+    def __init__(self, folder: Path, newest: Manifest, beside: Sequence[Manifest]) -> None:
+        self._folder, self._newest = folder, newest
+        self._dataset: LanceDataset | None = None
+        (folder / "_versions").mkdir()
+        for manifest in (*beside, newest):
+            self._file(manifest.name).write_bytes(manifest.content)
+
+    def add(self, next_name: str, operation: Any, mark: str) -> Draft:
+        """The version that an operation makes of the newest one, which it then is. Writes to the scratch folder."""
+        transaction_id = str(uuid.uuid4())
+        transaction = Transaction(
+            read_version=self._newest.version,
+            operation=operation,
+            uuid=transaction_id,
+            transaction_properties={OPERATION_PROPERTY: mark},
+        )
+        with lance_errors("prepare a commit"):
+            before = self._dataset or lance.dataset(str(self._folder))
+            after = self._dataset = LanceDataset.commit(before, transaction, max_retries=0)
+        (written,) = self._folder.glob(f"_transactions/*{transaction_id}*")
+        self._newest = Manifest(
+            version=self._newest.version + 1, name=next_name, content=self._file(next_name).read_bytes()
+        )
+        return Draft(
+            manifest=self._newest,
+            transaction_id=transaction_id,
+            transaction_name=written.name,
+            transaction=written.read_bytes(),
+            dataset=after,
+        )
+
+    def _file(self, name: str) -> Path:
+        return self._folder / "_versions" / name
+
+
+@contextlib.contextmanager
+def drafting(newest: Manifest, *, beside: Sequence[Manifest] = ()) -> Iterator[Drafts]:
+    """Let Lance commit to a copy of the newest manifest, for the block. Writes a scratch folder.
+
+    Args:
+        beside: older versions that an operation reads.
+    """
+    with tempfile.TemporaryDirectory(prefix="omnigraph-ops-") as folder:
+        yield Drafts(Path(folder), newest, beside)
+
+
 @contextlib.contextmanager
 def drafted(
     newest: Manifest, next_name: str, operation: Any, *, mark: str, beside: Sequence[Manifest] = ()
 ) -> Iterator[Draft]:
-    """Let Lance commit an operation to a copy of the newest manifest, for the block. Writes a scratch folder.
+    """One operation as the next version, for the block. Writes a scratch folder.
 
     Args:
         mark: what the transaction says about itself under `OPERATION_PROPERTY`.
-        beside: older versions that the operation reads.
+        beside: as of `drafting`.
     """
-    with tempfile.TemporaryDirectory(prefix="omnigraph-ops-") as folder:
-        versions = Path(folder) / "_versions"
-        versions.mkdir()
-        for manifest in (*beside, newest):
-            (versions / manifest.name).write_bytes(manifest.content)
-        yield _commit_to_copy(Path(folder), newest, next_name, operation, mark)
-
-
-def _commit_to_copy(folder: Path, newest: Manifest, next_name: str, operation: Any, mark: str) -> Draft:
-    transaction_id = str(uuid.uuid4())
-    transaction = Transaction(
-        read_version=newest.version,
-        operation=operation,
-        uuid=transaction_id,
-        transaction_properties={OPERATION_PROPERTY: mark},
-    )
-    with lance_errors("prepare a commit"):
-        after = LanceDataset.commit(lance.dataset(str(folder)), transaction, max_retries=0)
-    (written,) = (folder / "_transactions").iterdir()
-    return Draft(
-        manifest=Manifest(
-            version=newest.version + 1, name=next_name, content=(folder / "_versions" / next_name).read_bytes()
-        ),
-        transaction_id=transaction_id,
-        transaction_name=written.name,
-        transaction=written.read_bytes(),
-        dataset=after,
-    )
+    with drafting(newest, beside=beside) as drafts:
+        yield drafts.add(next_name, operation, mark)
 
 
 def restored(version: int) -> Any:

@@ -376,4 +376,9 @@ def _same_row_ids(before: Dataset, after: Dataset) -> bool:
     """Whether the fragments that are not the same on both sides hold the same rows. Reads row ids, no column."""
     old, new = sources_of(before), sources_of(after)
     gone, made = ([number for number, _ in only] for only in (old - new, new - old))
-    return np.array_equal(np.sort(row_versions(before, gone).ids), np.sort(row_versions(after, made).ids))
+    return np.array_equal(np.sort(_row_ids(before, gone)), np.sort(_row_ids(after, made)))
+
+
+def _row_ids(dataset: Dataset, fragment_ids: Collection[int]) -> RowIds:
+    with lance_errors(f"read the row ids of {dataset.uri}"):
+        return _joined([_numbers(batch, "_rowid") for batch in _Scan(dataset, fragment_ids).batches(["_rowid"])])

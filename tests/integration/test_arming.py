@@ -16,7 +16,15 @@ import pytest
 from omnigraph_ops.config.settings import Settings
 from omnigraph_ops.coordination import pace, window
 from omnigraph_ops.coordination.landing import land
-from omnigraph_ops.errors import CorruptGraph, DriftFound, LeaseHeld, OutcomeUnknown, RecoveryPending, StorageError
+from omnigraph_ops.errors import (
+    CorruptGraph,
+    DriftFound,
+    LeaseHeld,
+    OutcomeUnknown,
+    RecoveryPending,
+    StalePlan,
+    StorageError,
+)
 from omnigraph_ops.graph import Graph
 from omnigraph_ops.graph.lance_manifest import history
 from omnigraph_ops.graph.layout import MAINTENANCE_DIR, RECOVERY_DIR, SCHEMA_APPLY_LOCK
@@ -289,6 +297,30 @@ def test_whoever_takes_the_lease_over_may_publish_the_commit(
     assert land(graph, before, [NOTHING], unit="config").entry.version == before.version + 1
     assert_pins_are_heads(graph)
     assert not sidecar_names(graph.storage)
+
+
+@pytest.mark.parametrize("files_gone", [False, True])
+def test_a_table_that_is_dropped_before_its_turn_is_left_as_it_is(demo_graph: DemoGraph, *, files_gone: bool) -> None:
+    """Its HEAD still is what was planned with: the look under the lease is what tells."""
+    graph = demo_graph(stamp=6, **PEOPLE)
+    before = entry_of(graph, PERSON)
+    drop(graph, PERSON)
+    if files_gone:
+        graph.storage.delete_tree(before.path)
+    tree = graph_files(graph)
+    with pytest.raises(StalePlan, match=r"was dropped or replaced while it was maintained; nothing was written"):
+        land(graph, before, [NOTHING], unit="config")
+    assert graph_files(graph) == tree
+    assert not sidecar_names(graph.storage)
+
+
+def test_what_is_landed_is_told_as_it_is_published(demo_graph: DemoGraph, stamp: int) -> None:
+    graph = demo_graph(stamp=stamp, **PEOPLE)
+    for _ in range(2):
+        before = entry_of(graph, PERSON)
+        landed = land(graph, before, [NOTHING], unit="config")
+        assert landed.entry == entry_of(graph, PERSON)
+        assert landed.entry.version == before.version + 1
 
 
 def test_a_table_that_is_dropped_after_the_commit_is_not_published_again(
