@@ -168,7 +168,7 @@ class Settings(BaseSettings):
     )
 
     concurrency: Annotated[_AtLeastOne, BeforeValidator(_as_the_engine)] = 8
-    """Tables in flight at once; the engine's variable, read as the engine reads it."""
+    """Tables that are worked on at once; the engine's variable, read as the engine reads it."""
     small_table_bytes: NonNegativeInt = 64 * MIB
     """Below this a table is rewritten at once, without a journal to resume from."""
     spark_threshold_bytes: NonNegativeInt = 4096 * MIB

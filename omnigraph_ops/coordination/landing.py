@@ -19,6 +19,7 @@ from omnigraph_ops.coordination.freezes import refuse_frozen
 from omnigraph_ops.coordination.guards import refuse_pending
 from omnigraph_ops.coordination.lease import LeaseKeeper, committer_turn
 from omnigraph_ops.coordination.pace import Patience, pace_of
+from omnigraph_ops.coordination.slots import WAITING, slots_of
 from omnigraph_ops.coordination.window import ArmedWindow, discard, publish_together, remove
 from omnigraph_ops.errors import LeaseHeld, OutcomeUnknown, PublishConflict, RecoveryNeeded, RecoveryPending
 from omnigraph_ops.graph.graph import Graph
@@ -28,6 +29,8 @@ from omnigraph_ops.lance.commits import Change, Draft
 from omnigraph_ops.models.history import UnitWindow
 
 _ATTEMPTS = 5
+_GATHER_SECONDS = 0.25
+"""For how long the first one that waits leaves others of its run that are at work the time to come along."""
 _POLL_SECONDS = 0.5
 """How often a thread that is not woken asks whether its run stops."""
 
@@ -151,12 +154,13 @@ class _Queue:
         with self._changed:
             self._waiting.append(seat)
         until = time.monotonic() + seat.window.graph.settings.lease_wait_seconds
-        try:
-            while not self._had_turn(seat):
-                self._lead(seat, max(until - time.monotonic(), 0.0))
-        finally:
-            with self._changed:
-                self._waiting = [s for s in self._waiting if s is not seat]
+        with slots_of(seat.window.graph).resting():
+            try:
+                while not self._had_turn(seat):
+                    self._lead(seat, max(until - time.monotonic(), 0.0))
+            finally:
+                with self._changed:
+                    self._waiting = [s for s in self._waiting if s is not seat]
 
     def _had_turn(self, seat: _Seat) -> bool:
         """Wait until the seat had its turn, True, or until this thread is to take one, False."""
@@ -177,10 +181,11 @@ class _Queue:
     def _lead(self, seat: _Seat, wait_seconds: float) -> None:
         window, seats = seat.window, list[_Seat]()
         try:
+            slots_of(window.graph).wait(lambda: len(self._waiting) >= WAITING, _GATHER_SECONDS)
             purpose = f"optimize {window.entry.table_key} ({window.unit})"
             with committer_turn(window.graph, purpose, wait_seconds=wait_seconds) as keeper:
                 with self._changed:
-                    seats, self._waiting = self._waiting, []
+                    seats, self._waiting = self._waiting[:WAITING], self._waiting[WAITING:]
                 _share_turn(seats, keeper)
         finally:
             with self._changed:

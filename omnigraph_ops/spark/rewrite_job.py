@@ -22,6 +22,7 @@ from pyspark.sql import SparkSession
 
 from omnigraph_ops.config.settings import MIB, Settings
 from omnigraph_ops.coordination.rewrite_journal import TaskOrder, TaskOutcome, perform
+from omnigraph_ops.coordination.slots import in_slots
 from omnigraph_ops.errors import OpsError, RecoveryPending, StorageError
 from omnigraph_ops.graph import Graph, open_graph
 from omnigraph_ops.graph.sidecars import sidecar_names
@@ -38,7 +39,7 @@ from omnigraph_ops.models.optimize import (
     TablePlan,
     TableStats,
 )
-from omnigraph_ops.parallel import Lot, deal, in_parallel
+from omnigraph_ops.parallel import Lot, deal
 from omnigraph_ops.progress import SILENT, About, Lines, Progress
 from omnigraph_ops.requests import from_words
 from omnigraph_ops.spark.job import Job, attempt, open_table, run_tasks, tries_of
@@ -85,7 +86,7 @@ def _every(context: SparkContext, graph: Graph, keys: Sequence[str]) -> Iterable
         yield from _in_workers(context, graph, lots)
     # Side by side: the tasks of one fill what those of another leave, and their indexes are built meanwhile.
     work = partial(_isolated, partial(_on_executors, context), graph)
-    yield from in_parallel(work, [key for key in keys if key in large], workers=graph.settings.concurrency)
+    yield from in_slots(graph, work, [key for key in keys if key in large])
 
 
 def _in_workers(context: SparkContext, graph: Graph, lots: Sequence[Lot]) -> Iterable[TableStats]:
@@ -120,7 +121,7 @@ def optimize_on_worker(target: str, settings: Settings, lot: Lot) -> tuple[Table
     A worker that is lost has its lot done again, where what was published needs nothing more.
     """
     graph = open_graph(target, settings)
-    rows = in_parallel(partial(_isolated, optimize_table, graph), lot, workers=settings.concurrency)
+    rows = in_slots(graph, partial(_isolated, optimize_table, graph), lot)
     return tuple(replace(row, executor=Executor.SPARK) for row in rows)
 
 

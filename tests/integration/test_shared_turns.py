@@ -33,6 +33,7 @@ from omnigraph_ops.lance.commits import ConfigRemoval
 from omnigraph_ops.models.health import CheckStatus
 from omnigraph_ops.progress import Run, Stopped
 from omnigraph_ops.stages.freeze.take import freeze_graph
+from omnigraph_ops.stages.optimize.run import optimize_all
 from omnigraph_ops.stages.recovery.check import check
 from omnigraph_ops.stages.recovery.recover import recover
 from omnigraph_ops.storage.store import Storage
@@ -97,6 +98,19 @@ def test_all_that_wait_are_one_graph_commit(demo_graph: DemoGraph, stamp: int) -
     assert version_of(graph) == before + 1
     assert {key: entry_of(graph, key).version - pin for key, pin in pins.items()} == dict.fromkeys(KEYS, 1)
     assert len({what.window.seconds for what in came.values() if isinstance(what, LandedUnit) and what.window}) == 1
+    assert_pins_are_heads(graph)
+    assert (sidecar_names(graph.storage), is_free(graph.storage), rows_of(graph)) == (frozenset(), True, rows)
+
+
+def test_tables_that_wait_leave_their_slots_to_others(
+    demo_graph: DemoGraph, stamp: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    graph = demo_graph(stamp=stamp, node_types=3, loads=2)
+    graph, before, rows = graph.with_settings(Settings(concurrency=2)), version_of(graph), rows_of(graph)
+    monkeypatch.setattr(landing, "_GATHER_SECONDS", 60.0)
+    report = optimize_all(graph)
+    done = [t.table_key for t in report.tables if t.committed]
+    assert (len(done) > 4, report.failed, version_of(graph)) == (True, (), before + 1)
     assert_pins_are_heads(graph)
     assert (sidecar_names(graph.storage), is_free(graph.storage), rows_of(graph)) == (frozenset(), True, rows)
 

@@ -19,6 +19,7 @@ from functools import partial
 
 from omnigraph_ops.config.terms import BudgetTerms
 from omnigraph_ops.coordination.rewrite_journal import table_path_of
+from omnigraph_ops.coordination.slots import in_slots
 from omnigraph_ops.coordination.state import INGEST_DIR, REWRITES_DIR, Records
 from omnigraph_ops.errors import StorageError
 from omnigraph_ops.graph.graph import Graph
@@ -240,7 +241,7 @@ def run_within(
 
     idle = [t for t in plan.tables if t.decision in {OptimizeDecision.NO_OP, OptimizeDecision.SKIPPED}]
     ended = [t for t in idle if t.table_key in left and t.skipped is not SkipReason.FROZEN]
-    done = in_parallel(start, (*plan.in_turn(), *ended), workers=graph.settings.concurrency)
+    done = in_slots(graph, start, (*plan.in_turn(), *ended))
     by_key = {row.table_key: row for row in done}
     rows = tuple(by_key.get(t.table_key) or untouched(t) for t in plan.tables)
     note_deferrals(graph, rows)

@@ -1,0 +1,115 @@
+"""The threads of a run that are at work on tables: so many at once. One that waits for its turn is not at work.
+
+So a run has more threads than it has slots. What some prepared waits to be published together while others prepare
+more, and a graph with many small tables is not published to for each of them.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from functools import lru_cache
+from typing import TypeVar
+
+from omnigraph_ops.graph.graph import Graph
+from omnigraph_ops.parallel import in_parallel
+
+T = TypeVar("T")
+R = TypeVar("R")
+WAITING = 16
+"""Tables that may wait for their turn beside those at work."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Ticket:
+    """A thread that wants a slot."""
+
+    most: int
+    """How many may be at work, this one included."""
+    thread: int = field(default_factory=threading.get_ident)
+    granted: threading.Event = field(default_factory=threading.Event)
+
+
+class Slots:
+    """The slots of one run."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._rested = threading.Condition(self._lock)
+        self._wanted = deque[_Ticket]()
+        self._at_work: dict[int, _Ticket] = {}
+        """By thread."""
+
+    @contextlib.contextmanager
+    def at_work(self, most: int) -> Iterator[None]:
+        """Be one of `most` threads at work for the block. Waits until it is the turn of this one."""
+        self._take(_Ticket(most), ahead=False)
+        try:
+            yield
+        finally:
+            self._leave()
+
+    @contextlib.contextmanager
+    def resting(self) -> Iterator[None]:
+        """Leave the slot to another thread for the block, if this one has any; then wait for a slot again."""
+        left = self._leave()
+        try:
+            yield
+        finally:
+            if left is not None:
+                # What was begun is ended before more is begun.
+                self._take(_Ticket(left.most), ahead=True)
+
+    def wait(self, enough: Callable[[], bool], seconds: float) -> None:
+        """Wait until enough threads rest, or all do, but for so many seconds at most."""
+        until = time.monotonic() + seconds
+        with self._rested:
+            while self._at_work and not enough():
+                left = until - time.monotonic()
+                if left <= 0 or not self._rested.wait(left):
+                    return
+
+    def _take(self, ticket: _Ticket, *, ahead: bool) -> None:
+        with self._lock:
+            (self._wanted.appendleft if ahead else self._wanted.append)(ticket)
+            self._hand_out()
+        ticket.granted.wait()
+
+    def _leave(self) -> _Ticket | None:
+        with self._lock:
+            left = self._at_work.pop(threading.get_ident(), None)
+            self._hand_out()
+            self._rested.notify_all()
+            return left
+
+    def _hand_out(self) -> None:
+        """Give free slots to those that wait, in their order: a thread that comes later gets none before them."""
+        while self._wanted and len(self._at_work) < self._wanted[0].most:
+            ticket = self._wanted.popleft()
+            self._at_work[ticket.thread] = ticket
+            ticket.granted.set()
+
+
+def slots_of(graph: Graph) -> Slots:
+    """The slots of the run that works on a graph. Pure."""
+    return _slots_of(graph.storage.root, id(graph.run))
+
+
+@lru_cache(maxsize=64)
+def _slots_of(root: str, run: int) -> Slots:
+    return Slots()
+
+
+def in_slots(graph: Graph, work: Callable[[T], R], items: Sequence[T]) -> list[R]:
+    """`work` of every item, begun in their order, by as many threads at work as the settings say. As `in_parallel`."""
+    slots, most = slots_of(graph), graph.settings.concurrency
+
+    def one(item: T) -> R:
+        with slots.at_work(most):
+            return work(item)
+
+    return in_parallel(one, items, workers=most + WAITING if most > 1 else 1)
