@@ -106,10 +106,20 @@ def _slots_of(root: str, run: int) -> Slots:
 
 def in_slots(graph: Graph, work: Callable[[T], R], items: Sequence[T]) -> list[R]:
     """`work` of every item, begun in their order, by as many threads at work as the settings say. As `in_parallel`."""
-    slots, most = slots_of(graph), graph.settings.concurrency
+    slots, most, faults = slots_of(graph), graph.settings.concurrency, list[BaseException]()
 
     def one(item: T) -> R:
         with slots.at_work(most):
-            return work(item)
+            if faults:
+                raise faults[0]  # nothing begins after what ended the others
+            try:
+                return work(item)
+            except BaseException as error:
+                faults.append(error)
+                raise
 
-    return in_parallel(one, items, workers=most + WAITING if most > 1 else 1)
+    try:
+        return in_parallel(one, items, workers=most + WAITING if most > 1 else 1)
+    except BaseException as error:
+        faults.append(error)
+        raise

@@ -6,7 +6,12 @@ import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
 
-from omnigraph_ops.coordination.slots import Slots
+import pytest
+
+from omnigraph_ops.config.settings import Settings
+from omnigraph_ops.coordination.slots import Slots, in_slots, slots_of
+from omnigraph_ops.graph import Graph
+from tests.conftest import DemoGraph
 
 LONG = 60.0
 
@@ -108,3 +113,45 @@ def test_one_does_not_wait_for_long_work() -> None:
         slots.wait(lambda: False, 0.01)
         assert not go.is_set()
         go.set()
+
+
+@pytest.fixture
+def graph(demo_graph: DemoGraph) -> Graph:
+    return demo_graph(loads=1, rows=3, node_types=1).with_settings(Settings(concurrency=2))
+
+
+def test_nothing_begins_after_a_fault(graph: Graph) -> None:
+    begun, both = list[int](), threading.Barrier(2)
+
+    def work(number: int) -> None:
+        begun.append(number)
+        both.wait(LONG)
+        if number == 0:
+            raise ValueError("fails")
+        time.sleep(0.2)  # the other slot is free long before this one
+
+    with pytest.raises(ValueError, match="fails"):
+        in_slots(graph, work, range(12))
+    assert sorted(begun) == [0, 1]
+
+
+def test_a_concurrency_of_one_does_one_thing_after_the_other(graph: Graph) -> None:
+    alone, begun = graph.with_settings(Settings(concurrency=1)), list[int]()
+
+    def work(number: int) -> int:
+        begun.append(number)
+        with slots_of(alone).resting():
+            time.sleep(0.005)
+        assert begun[-1] == number
+        return number
+
+    assert in_slots(alone, work, range(4)) == [0, 1, 2, 3]
+
+
+def test_what_came_of_each_is_in_the_order_of_the_items(graph: Graph) -> None:
+    def work(number: int) -> int:
+        with slots_of(graph).resting():
+            time.sleep(0.001 * (20 - number))
+        return number
+
+    assert in_slots(graph, work, range(20)) == list(range(20))
