@@ -161,6 +161,7 @@ def plan_hold(storage: Storage, version: HeldVersion, *, reason: str, ttl_second
     hold = place_hold(
         storage, (version,), kind=HoldKind.PLAN, reason=reason, ttl_seconds=ttl_seconds, bound_to_process=True
     )
+    _remember(hold_path(hold.hold_id))
     try:
         yield hold
     finally:

@@ -27,10 +27,12 @@ from omnigraph_ops.graph.publish import Ready, read_ahead
 from omnigraph_ops.graph.state import TableEntry
 from omnigraph_ops.lance.commits import Change, Draft
 from omnigraph_ops.models.history import UnitWindow
+from omnigraph_ops.parallel import in_parallel
 
 _ATTEMPTS = 5
 _GATHER_SECONDS = 0.25
 """For how long the first one that waits leaves others of its run that are at work the time to come along."""
+_STEPS_AT_ONCE = 8
 _POLL_SECONDS = 0.5
 """How often a thread that is not woken asks whether its run stops."""
 
@@ -223,7 +225,8 @@ def _share_turn(seats: Sequence[_Seat], keeper: LeaseKeeper) -> None:
             read.append(read_ahead(graph, [seat.window.entry.table_key for seat in seats]))
         return True
 
-    going = [seat for seat in seats if seat.judge(look) and seat.judge(partial(seat.may_go, read[0], keeper))]
+    going = [seat for seat in seats if seat.judge(look)]
+    going = _judged(going, lambda seat: seat.may_go(read[0], keeper))
     with contextlib.ExitStack() as stack:
         going = [seat for seat in going if seat.judge(partial(seat.window.prepare, seat.drafts, stack))]
         for seat in seats:
@@ -232,13 +235,26 @@ def _share_turn(seats: Sequence[_Seat], keeper: LeaseKeeper) -> None:
             _land(going, read[0], keeper)
 
 
+def _judged(seats: Sequence[_Seat], step: Callable[[_Seat], bool]) -> list[_Seat]:
+    """The seats of which a step says True. They take it side by side: each waits for its own requests. As the step."""
+
+    def judged(seat: _Seat) -> bool:
+        return seat.judge(partial(step, seat))
+
+    if len(seats) < 2:
+        return [seat for seat in seats if judged(seat)]
+    # With `on_error` whatever stops this waits for all of them: none is in the middle of its step afterwards.
+    said = in_parallel(judged, seats, workers=_STEPS_AT_ONCE, on_error=lambda: None)
+    return [seat for seat, held in zip(seats, said, strict=True) if held]
+
+
 def _land(seats: Sequence[_Seat], ready: Ready, keeper: LeaseKeeper) -> None:
     """Commit to each table in its own window, publish all together, disarm. Writes."""
     windows, started = [seat.window for seat in seats], time.monotonic()
+    for seat in seats:
+        seat.over = True
     try:
-        for seat in seats:
-            seat.over = True
-            seat.judge(partial(seat.window.commit, seat.drafts, keeper, windows))
+        _judged(seats, lambda seat: seat.window.commit(seat.drafts, keeper, windows))
     finally:
         # Whatever stopped this, a person or the store: what was committed is published.
         _close([seat for seat in seats if seat.window.is_open], keeper, ready, started)
@@ -255,8 +271,9 @@ def _close(seats: Sequence[_Seat], keeper: LeaseKeeper, ready: Ready, started: f
         newest, seats = None, [seat for seat in seats if seat not in together]
     # What was read serves one publish: whoever publishes after it has to read anew.
     alone = ready if len(seats) == 1 else None
-    for seat in seats:
-        seat.judge(partial(seat.window.finish, keeper, alone, published=newest is not None))
+    # Those that publish by themselves do so one after the other: they would take each other's swap.
+    for some in [seats] if newest is not None else [[seat] for seat in seats]:
+        _judged(some, lambda seat: seat.window.finish(keeper, alone, published=newest is not None))
     landed = [seat for seat in seats if seat.window.landed and not seat.window.is_open]
     if not landed:
         return

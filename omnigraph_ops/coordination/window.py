@@ -174,6 +174,9 @@ class ArmedWindow:
         except OutcomeUnknown:
             self.is_open = False  # its sidecar is left to `recover`
             raise
+        if self.landed:
+            with contextlib.suppress(OpsError, OSError):  # then it is asked for again
+                self.update(self.entry)
         return True
 
     def landed_entry(self) -> TableEntry:
@@ -316,7 +319,7 @@ class ArmedWindow:
             self.operation_id = new_ulid()
             self._arm(current, keeper)
         keeper.assert_held()
-        return publish(graph, (self.update(current),), actor=None, ready=ready).manifest_version
+        return publish(graph, (self.updated or self.update(current),), actor=None, ready=ready).manifest_version
 
     def _disarm(self) -> None:
         path = sidecar_path(self.operation_id)
@@ -345,7 +348,7 @@ def publish_together(windows: Sequence[ArmedWindow], keeper: LeaseKeeper, ready:
     try:
         if {window.sidecar for window in windows} <= sidecar_names(graph.storage):
             keeper.assert_held()
-            updates = tuple(window.update(window.entry) for window in windows)
+            updates = tuple(window.updated or window.update(window.entry) for window in windows)
             return publish(graph, updates, actor=None, ready=ready).manifest_version
     except OutcomeUnknown:
         raise
