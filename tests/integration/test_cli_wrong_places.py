@@ -136,3 +136,15 @@ def test_a_list_of_no_entries_is_nothing_to_ask_for(demo_graph: DemoGraph, cli: 
     refused = cli("audit --newest 0", demo_graph(**SMALL).uri)
     assert refused.code == 2
     assert "--newest: '0' is not a whole number of at least 1" in refused.err
+
+
+@pytest.mark.parametrize(
+    ("verb", "said"),
+    [
+        ("unfreeze", "has no freeze {id}; nothing was changed; its freezes: none"),
+        ("release", "has no hold {id}; nothing was changed; `omnigraph-ops holds` lists them"),
+    ],
+)
+def test_an_id_of_nothing_changes_nothing(demo_graph: DemoGraph, cli: Cli, verb: str, said: str) -> None:
+    unknown = "01M8K6XHWM65DJZCGW4DMT8PCJ"
+    assert_refused(cli(verb, demo_graph(**SMALL).uri, unknown), said.format(id=unknown))
