@@ -140,7 +140,7 @@ def unfreeze(graph: Graph, freeze_id: str) -> UnfreezeReport:
         tags = stored_tags(graph).get(freeze_id, [])
         if hold is None and not tags and not damaged:
             known = ", ".join(h.hold_id for h in freezes(graph.storage)) or "none"
-            raise InvalidInput(f"{graph.target} has no freeze {freeze_id}; its freezes: {known}")
+            raise InvalidInput(f"{graph.target} has no freeze {freeze_id}; nothing was changed; its freezes: {known}")
         _mark_ended(graph, hold)
         removed = _remove_tags(graph, tags)
         _forget(graph, freeze_id)

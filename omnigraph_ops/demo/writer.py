@@ -35,12 +35,18 @@ def write_demo_graph(root: str | os.PathLike[str], spec: DemoSpec, *, progress: 
     if not place.is_local:
         raise InvalidInput(f"{path} is not on this machine; a demo graph is only written to a local directory")
     if os.path.exists(path) and (not os.path.isdir(path) or os.listdir(path)):
-        raise InvalidInput(f"{path} is not empty; a demo graph is only written to a new or empty directory")
+        state = "not empty" if os.path.isdir(path) else "a file"
+        raise InvalidInput(
+            f"{path} is {state}; nothing was written; a demo graph is only written to a new or empty directory"
+        )
     types = demo_types(spec)
     domain = encode_ulid(_DOMAIN_MS, random.Random(f"{spec.seed}:domain").getrandbits(80))
     built = contract(types, spec.stamp, domain)
     if unknown := sorted(set(spec.drift_tables) - {t.key for t in built.tables}):
-        raise InvalidInput(f"a demo graph with these types has no table {', '.join(unknown)}")
+        known = ", ".join(sorted(t.key for t in built.tables))
+        raise InvalidInput(
+            f"a demo graph with these types has no table {', '.join(unknown)}; it has {known}; nothing was written"
+        )
     try:
         _write_contract(Path(path), "".join(f"{t.source()}\n" for t in types), built)
     except OSError as error:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from typing import Any
 
 from omnigraph_ops.config.settings import Settings
@@ -132,6 +133,8 @@ def _read_stamp(context: GraphContext) -> int | None:
         return None
     except LanceFailure as error:
         refuse_respelled(root)
+        if context.storage.is_local and os.path.isfile(root):
+            raise NotAGraph(f"{root} is a file; nothing was written; give the folder of a graph") from None
         raise CorruptGraph(f"{root}/{MANIFEST_DIR} cannot be read; nothing was written: {error}") from None
     raw = (manifest.schema.metadata or {}).get(STAMP_KEY.encode())
     if raw is None and not ROOT_FILES.intersection(context.storage.list("")):

@@ -175,21 +175,25 @@ def for_terminal(view: View, stream: TextIO | None = None) -> str:
     return _fitted(view, width) if width else plain_text(view)
 
 
-def plain_text(view: View) -> str:
-    """The view in aligned columns, a line per fact and row, however long. Pure."""
+def plain_text(view: View, *, elsewhere: str = _ELSEWHERE) -> str:
+    """The view in aligned columns, a line per fact and row, however long. Pure.
+
+    Args:
+        elsewhere: where the rows are that a cut section does not show.
+    """
     lines = [safe(view.title)]
     width = max((len(name) for name, _ in view.facts), default=0)
     lines += [f"  {name:<{width}}  {safe(value)}" for name, value in view.facts]
-    for section in map(_short, view.sections):
+    for section in (_short(section, elsewhere) for section in view.sections):
         lines += ["", section.title, *(f"  - {line}" for line in section.lines), *_aligned(section)]
     return "\n".join(line.rstrip() for line in lines)
 
 
-def _short(section: Section) -> Section:
+def _short(section: Section, elsewhere: str = _ELSEWHERE) -> Section:
     """What is shown of a section: its first rows, without empty columns, and how many more there are. Pure."""
     part, hidden = first(section, section.most)
     used = [number for number, column in enumerate(zip(*part.rows, strict=True)) if any(column)]
-    more = f": {_ELSEWHERE}" if section.most == 0 else f", and {hidden:,} more, {_ELSEWHERE}" if hidden else ""
+    more = f": {elsewhere}" if section.most == 0 else f", and {hidden:,} more, {elsewhere}" if hidden else ""
     return Section(
         title=safe(section.title) + more,
         lines=tuple(map(safe, part.lines)),

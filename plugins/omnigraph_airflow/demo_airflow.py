@@ -59,6 +59,8 @@ def airflow_environment(home: Path, port: int, graph: Path, java: dict[str, str]
         "CORE__EXECUTION_API_SERVER_URL": f"{url}/execution/",
         "CORE__SIMPLE_AUTH_MANAGER_USERS": f"{USER}:admin",
         "CORE__SIMPLE_AUTH_MANAGER_PASSWORDS_FILE": home / "passwords.json",
+        # After five seconds of waiting for another writer, the DAG processor of a busy machine ends for good.
+        "DATABASE__SQL_ALCHEMY_CONN": f"sqlite:///{home.absolute()}/airflow.db?timeout=120",
         "API__HOST": "127.0.0.1",
         "API__PORT": port,
         "API__BASE_URL": url,

@@ -359,7 +359,8 @@ def _decision(facts: RunFacts, stage: AnyPlanned, digest: str) -> str:
     if decision is None and facts.states.get(approve) == "failed":
         return f"No answer counts: `{approve}` failed, and its error says why. The digest of the plan is `{digest}`."
     if decision is None:
-        return f"Nobody was asked, or nobody answered. The digest of the plan is `{digest}`."
+        why = "Nobody was asked" if facts.states.get(approve) == "skipped" else "Nobody was asked, or nobody answered"
+        return f"{why}. The digest of the plan is `{digest}`."
     if decision.timed_out:
         return "Nobody answered in time, which counts as Reject."
     when = f" at {moment(decision.decided_at_us)}" if decision.decided_at_us else ""

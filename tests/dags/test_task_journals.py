@@ -311,6 +311,7 @@ def test_the_shell_lists_a_run_without_its_report_and_records_it_after_a_week(
     shell = runner(capsys)
     Cleanup(graph).here()
     assert [run["at_work"] for run in shell("history", graph.uri, "--json").json["unsettled"]] == [True]
+    assert ": no report yet; if it ended without one, " in shell("history", graph.uri).out
     age(Path(graph.uri, TASKS_DIR), days=8)
     assert shell("history", graph.uri, "--json").json["unsettled"] == []
     found = history.read_run(graph, WHOLE)

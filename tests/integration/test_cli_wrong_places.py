@@ -35,6 +35,26 @@ def test_a_graph_that_disappeared_has_a_next_step(tmp_path: Path, cli: Cli, word
         assert_refused(refused, said)
 
 
+@pytest.mark.parametrize("words", ["check", "optimize", "cleanup --keep 3"])
+def test_a_file_is_no_graph(tmp_path: Path, cli: Cli, words: str) -> None:
+    verb, *rest = words.split()
+    (tmp_path / "file").touch()
+    assert_refused(
+        cli(verb, str(tmp_path / "file"), *rest),
+        f"{tmp_path / 'file'} is a file; nothing was written; give the folder of a graph",
+    )
+
+
+def test_a_demo_graph_says_where_it_is_not_written_and_which_tables_it_has(tmp_path: Path, cli: Cli) -> None:
+    (tmp_path / "file").touch()
+    assert_refused(cli("demo-graph", str(tmp_path / "file")), f"{tmp_path / 'file'} is a file; nothing was written; ")
+    assert_refused(
+        cli("demo-graph", str(tmp_path / "new"), "--types", "1", "--drift", "node:Persn"),
+        "has no table node:Persn; it has edge:Knows, node:Person; nothing was written",
+    )
+    assert not (tmp_path / "new").exists()
+
+
 def test_a_place_without_anything_has_no_list_of_backups(tmp_path: Path, cli: Cli) -> None:
     assert_refused(cli("backups", str(tmp_path / "nope")), "there is nothing at")
     (tmp_path / "file").touch()
@@ -116,3 +136,15 @@ def test_a_list_of_no_entries_is_nothing_to_ask_for(demo_graph: DemoGraph, cli: 
     refused = cli("audit --newest 0", demo_graph(**SMALL).uri)
     assert refused.code == 2
     assert "--newest: '0' is not a whole number of at least 1" in refused.err
+
+
+@pytest.mark.parametrize(
+    ("verb", "said"),
+    [
+        ("unfreeze", "has no freeze {id}; nothing was changed; its freezes: none"),
+        ("release", "has no hold {id}; nothing was changed; `omnigraph-ops holds` lists them"),
+    ],
+)
+def test_an_id_of_nothing_changes_nothing(demo_graph: DemoGraph, cli: Cli, verb: str, said: str) -> None:
+    unknown = "01M8K6XHWM65DJZCGW4DMT8PCJ"
+    assert_refused(cli(verb, demo_graph(**SMALL).uri, unknown), said.format(id=unknown))

@@ -1,4 +1,4 @@
-"""What the demo says while Airflow starts, and what it deletes before."""
+"""What the demo says while Airflow starts, what it deletes before, and how its processes share a database."""
 
 from __future__ import annotations
 
@@ -9,7 +9,8 @@ from pathlib import Path
 import pytest
 from omnigraph_airflow import demo_airflow
 from omnigraph_airflow.demo import _only_one
-from omnigraph_airflow.demo_airflow import DemoAirflow, DemoError
+from omnigraph_airflow.demo_airflow import DemoAirflow, DemoError, airflow_environment
+from sqlalchemy import create_engine
 
 
 @pytest.fixture
@@ -54,3 +55,12 @@ def test_what_an_earlier_demo_made_is_made_anew(tmp_path: Path) -> None:
         with _only_one(tmp_path):
             assert not (tmp_path / "graph").exists()
             (tmp_path / "graph").mkdir()
+
+
+def test_its_processes_wait_for_each_other_at_the_database(tmp_path: Path) -> None:
+    url = airflow_environment(tmp_path, 1, tmp_path / "g", {})["AIRFLOW__DATABASE__SQL_ALCHEMY_CONN"]
+    with create_engine(url).connect() as connection:
+        waits_ms = connection.exec_driver_sql("PRAGMA busy_timeout").scalar()
+        files = [Path(row.file) for row in connection.exec_driver_sql("PRAGMA database_list")]
+    assert waits_ms == 120_000
+    assert files == [tmp_path / "airflow.db"]

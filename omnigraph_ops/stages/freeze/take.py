@@ -161,7 +161,7 @@ def _taken(graph: Graph, freeze_id: str) -> tuple[Hold, FrozenCut]:
     hold = read_hold(graph.storage, freeze_id)
     if hold is None or hold.freeze is None or hold.freeze.cut is None:
         known = ", ".join(h.hold_id for h in active_freezes(graph.storage)) or "none"
-        raise InvalidInput(f"{graph.target} has no freeze {freeze_id}; its freezes: {known}")
+        raise InvalidInput(f"{graph.target} has no freeze {freeze_id}; nothing was changed; its freezes: {known}")
     if hold.starting:
         raise InvalidInput(
             f"freeze {freeze_id} of {graph.target} is still being taken, or its process died meanwhile; "
@@ -317,7 +317,9 @@ def release(graph: Graph, hold_id: str) -> UnfreezeReport:
     """
     hold = read_hold(graph.storage, hold_id)
     if hold is None:
-        raise InvalidInput(f"{graph.target} has no hold {hold_id}")
+        raise InvalidInput(
+            f"{graph.target} has no hold {hold_id}; nothing was changed; `omnigraph-ops holds` lists them"
+        )
     if hold.kind is HoldKind.PLAN or hold.freeze is not None:
         raise InvalidInput(
             f"{hold_id} is a {hold.kind} hold; a freeze ends with `omnigraph-ops unfreeze`, a plan by itself"

@@ -199,7 +199,7 @@ def _planned(table: TablePlan) -> str:
 
 def report_view(report: OptimizeReport) -> View:
     """What was done to each table, and what it cost. Pure."""
-    rows = tuple((table.table_key, _done(table), _pending(table.pending_indexes)) for table in report.tables)
+    rows = tuple((table.table_key, done_text(table), _pending(table.pending_indexes)) for table in report.tables)
     return View(
         title=f"optimize {report.uri} — {len(report.tables)} tables",
         facts=(("In all", written(report)),) if report.bytes_rewritten else (),
@@ -207,7 +207,8 @@ def report_view(report: OptimizeReport) -> View:
     )
 
 
-def _done(table: TableStats) -> str:
+def done_text(table: TableStats) -> str:
+    """What was done to a table, or why nothing was. Pure."""
     if table.error is not None:
         return f"failed: {table.error}"
     if table.skipped is not None and not table.committed:

@@ -24,7 +24,9 @@ from omnigraph_ops.errors import RecoveryPending
 from omnigraph_ops.models.optimize import Executor, OptimizePlan, OptimizeReport, SkipReason, TableStats
 from omnigraph_ops.parallel import SHARED_LOTS, lots_of
 from omnigraph_ops.progress import Lines
+from omnigraph_ops.stages.optimize.stage import done_text, plan_view
 from omnigraph_ops.stages.registry import UNASKED_BY_NAME
+from omnigraph_ops.views.view import plain_text
 
 if TYPE_CHECKING:
     from airflow.sdk import Context
@@ -56,8 +58,8 @@ class PlanOptimizeOperator(RequestOperator):
         request = request_in(UNASKED_BY_NAME["plan"], self.request)
         graph = under(graph, request)
         plan = plan_optimize(graph, spark_threshold_bytes=threshold, budget=request)
-        for table in plan.tables:
-            self.log.info("%s: %s, %s %s", table.table_key, table.decision, table.executor, table.reason)
+        for line in plain_text(plan_view(plan), elsewhere="see omnigraph-ops plan --json").splitlines():
+            self.log.info("%s", line)
         graph.run.notes(plan)
         context["ti"].xcom_push(key=NOT_AFTER, value=plan.not_after_us)
         return serde.to_json(plan)
@@ -100,7 +102,7 @@ class OptimizeTablesOperator(OptimizeLotOperator, LotOperator):
             return serde.to_json(left)
         # Its units say what it does to the table, all of them together.
         stats = self._optimize(under(graph, request_in(UNASKED_BY_NAME["optimize"], self.request)), table_key)
-        self.log.info("%s: %d fragments became %d", table_key, stats.fragments_removed, stats.fragments_added)
+        self.log.info("%s: %s", table_key, done_text(stats))
         return serde.to_json(stats)
 
     def _optimize(self, graph: Graph, table_key: str) -> TableStats:

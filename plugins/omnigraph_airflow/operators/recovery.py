@@ -16,6 +16,8 @@ from omnigraph_ops.errors import OpsError, RecoveryPending, TransientError
 from omnigraph_ops.models.health import FAILED, CheckReport, CheckStatus, RecoveryOutcome
 from omnigraph_ops.models.history import UnsettledRun
 from omnigraph_ops.models.runs import TaskAttempt
+from omnigraph_ops.stages.registry import UNASKED_BY_NAME
+from omnigraph_ops.views.view import plain_text
 
 if TYPE_CHECKING:
     from airflow.sdk import Context
@@ -56,10 +58,10 @@ class CheckRecoveryOperator(OmnigraphOperator):
             report = check(graph)
         else:
             sweep_beside(graph)
+        for line in plain_text(UNASKED_BY_NAME["check"].view(report)).splitlines():
+            self.log.info("%s", line)
         passing = may_pass(report, grace_seconds=graph.settings.recovery_grace_seconds, at_us=now_us())
         _refuse_unless_clean(report, outcomes, passing=passing)
-        for line in report.advice:
-            self.log.info(line)
         return serde.to_json(report)
 
     def _record_cut_off(self, graph: Graph, context: Context) -> None:

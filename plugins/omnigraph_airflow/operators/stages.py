@@ -26,6 +26,7 @@ from omnigraph_airflow.operators.base import (
 from omnigraph_airflow.operators.spark_jobs import TaskSubmits
 from omnigraph_airflow.task_run import StageSkipped, audited, is_told, run_of
 from omnigraph_ops import serde
+from omnigraph_ops.coordination.sealed import plan_path
 from omnigraph_ops.errors import ApprovalMissing, StorageError
 from omnigraph_ops.outcomes.audit_log import AuditEvent
 from omnigraph_ops.parallel import deal
@@ -106,8 +107,8 @@ class PlanStageOperator(_MaySubmit, RequestOperator):
         named = self.digest.strip() if self.digest else None
         plan = self._planned(graph) if named is None else plan_of(graph, stage.plan_type, named)
         kept = keep_plan(context, graph, plan)
-        for line in plain_text(stage.view(plan)).splitlines():
-            self.log.info(line)
+        for line in plain_text(stage.view(plan), elsewhere=f"see {plan_path(plan.digest)} of the graph").splitlines():
+            self.log.info("%s", line)
         if files := stage.files(plan):
             self._log(files)
         if not isinstance(stage, PartedStage):
@@ -174,6 +175,7 @@ class ApplyStageOperator(_Applies, _MaySubmit):
                 report = self._apply(graph, plan, force=decision.force)
             graph.run.notes(report)
             outcome = report.outcome()
+            self.log.info("%s: %s", stage.name, outcome.detail)
             work.ends(AuditEvent.APPLIED if outcome.applied else AuditEvent.FAILED, outcome.detail)
         return serde.to_json(report)
 
@@ -226,6 +228,7 @@ class ApplyPartsOperator(_Applies, LotOperator):
         report = stage.apply_part(graph, self._approved, table_key)
         if not is_told(graph, table_key):
             graph.run.notes(report)
+        self.log.info("%s: %s", table_key, report.outcome().detail)
         if failures := stage.failures(report):
             raise StorageError("; ".join(failures))
         return serde.to_json(report)
