@@ -29,6 +29,7 @@ from omnigraph_ops.stages.optimize import index_work
 from omnigraph_ops.stages.orphans import apply
 from omnigraph_ops.storage import inventory
 from omnigraph_ops.storage.store import Storage
+from tests.support.edges import tasks_around
 from tests.support.leases import bury_holders, is_lease
 from tests.support.places import Folder, State
 
@@ -384,7 +385,7 @@ def _merge(killer: Killer) -> Any:
 
 @contextmanager
 def _compaction(killer: Killer) -> Iterator[None]:
-    real, real_task = lance_tables._Compaction, lance_tables._CompactionTask
+    real = lance_tables._Compaction
 
     class GuardedCompaction:
         plan = staticmethod(real.plan)
@@ -394,18 +395,7 @@ def _compaction(killer: Killer) -> Iterator[None]:
             act = lambda: real.commit(dataset, results, *options)  # noqa: E731
             return killer.lance_commit("commit", dataset.uri, act, versions=2)
 
-    class GuardedTask:
-        def __init__(self, task: Any) -> None:
-            self._task = task
-
-        @staticmethod
-        def from_json(payload: str) -> GuardedTask:
-            return GuardedTask(real_task.from_json(payload))
-
-        def execute(self, dataset: Any) -> Any:
-            return killer.task(dataset.uri, lambda: self._task.execute(dataset))
-
-    with mock.patch.multiple(lance_tables, _Compaction=GuardedCompaction, _CompactionTask=GuardedTask):
+    with mock.patch.multiple(lance_tables, _Compaction=GuardedCompaction, _CompactionTask=tasks_around(killer.task)):
         yield
 
 
