@@ -11,20 +11,19 @@ from typing import Any
 import lance
 import pyarrow.compute as pc
 import pytest
+from lance.dataset import DatasetOptimizer
 
-from omnigraph_ops.coordination import rewrite_journal
 from omnigraph_ops.coordination.rewrite_journal import open_journals, table_folder, table_path_of
 from omnigraph_ops.errors import StalePlan
 from omnigraph_ops.graph import Graph
 from omnigraph_ops.graph.lance_manifest import commits_after
-from omnigraph_ops.lance import tables as lance_tables
-from omnigraph_ops.lance.gateway import LanceFailure
 from omnigraph_ops.models.optimize import OptimizeDecision
-from omnigraph_ops.stages.optimize import index_work, units
+from omnigraph_ops.stages.optimize import units
 from omnigraph_ops.stages.optimize.run import optimize_all, optimize_table, plan_optimize
 from omnigraph_ops.stages.orphans.plan import plan_orphans
 from omnigraph_ops.storage.store import Storage
 from tests.support import plain
+from tests.support.edges import raising, when_asked, when_rewritten
 
 pytestmark = pytest.mark.slow
 
@@ -156,13 +155,9 @@ def test_an_index_whose_parameters_are_the_owners_is_not_built_anew(
     path = dataset(tmp_path, stable=True, vector="IVF_PQ")
     kinds = {i.name: i.index_type for i in lance.dataset(str(path)).describe_indices()}
 
-    def failing(target: Any, name: str, segments: int) -> None:
-        if name == "vector_idx":
-            raise LanceFailure("cannot fold today")
-        lance_tables.fold_index(target, name, segments)
-
     with monkeypatch.context() as patched:
-        patched.setattr(index_work, "fold_index", failing)
+        refused = raising(OSError("cannot fold today"))
+        when_asked(patched, DatasetOptimizer, "optimize_indices", refused, about="vector_idx", times=None)
         (stats,) = optimize_all(plain.opened(path)).tables
     assert "could not be folded" in str(stats.error)
     optimize_all(plain.opened(path))
@@ -187,8 +182,7 @@ def test_a_rewrite_that_was_killed_is_resumed_and_leaves_no_litter(
             optimize_table(opened(path, False), "table:items")
     graph = opened(path, False)
     assert len(open_journals(graph.storage, "items.lance")) == 1
-    executed: list[int] = []
-    monkeypatch.setattr(rewrite_journal, "execute_task", lambda *args: executed.append(1))
+    executed = when_rewritten(monkeypatch)
     stats = optimize_table(graph, "table:items")
     assert (stats.committed, executed) == (True, [])
     assert open_journals(graph.storage, "items.lance") == ()
