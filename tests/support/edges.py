@@ -150,6 +150,20 @@ def tasks_around(around: Callable[[str, Callable[[], Any]], Any]) -> type:
     return Task
 
 
+def commits_around(around: Callable[[str, Callable[[], Any]], Any]) -> type:
+    """As `tasks_around`, with something around the commit of the results."""
+    real = lance_tables._Compaction
+
+    class Compaction:
+        plan = staticmethod(real.plan)
+
+        @staticmethod
+        def commit(dataset: Any, results: Any, *options: Any) -> Any:
+            return around(dataset.uri, lambda: real.commit(dataset, results, *options))
+
+    return Compaction
+
+
 def when_rewritten(
     patch: pytest.MonkeyPatch,
     act: Act = nothing,
@@ -162,6 +176,13 @@ def when_rewritten(
     """As `when_asked`, at each task of a compaction that pylance executes in this process."""
     moment = _Moment(act=act, about=about, skip=skip, times=times, after=after)
     patch.setattr(lance_tables, "_CompactionTask", tasks_around(moment.call))
+    return moment.asked
+
+
+def when_compacted(patch: pytest.MonkeyPatch, act: Act = nothing, *, after: bool = False) -> list[str]:
+    """As `when_asked`, at the first commit of a compaction by pylance itself: of a dataset that no graph has."""
+    moment = _Moment(act=act, about="", skip=0, times=1, after=after)
+    patch.setattr(lance_tables, "_Compaction", commits_around(moment.call))
     return moment.asked
 
 
