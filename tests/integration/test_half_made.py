@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -23,11 +23,10 @@ from omnigraph_ops.stages.orphans.plan import plan_orphans
 from omnigraph_ops.stages.recovery import half_made
 from omnigraph_ops.stages.recovery.check import check
 from omnigraph_ops.stages.recovery.recover import recover
-from omnigraph_ops.storage.inventory import OpsFault
 from omnigraph_ops.storage.store import Storage
 from tests.conftest import DemoGraph
 from tests.crash.harness_state import QUICK
-from tests.support.edges import when_asked
+from tests.support.edges import raising, when_asked
 from tests.support.orphans import age
 from tests.support.rows import rows_everywhere
 from tests.support.sidecars import TABLE, arm, make_branch, on_branch
@@ -323,10 +322,7 @@ def test_what_may_not_be_deleted_stops_nothing_else(graph: Graph, monkeypatch: p
     _deleted_but_for_the_files(graph)
     arm(graph, age_seconds=3600)
 
-    def denied(_storage: object, paths: Sequence[str]) -> tuple[OpsFault, ...]:
-        return tuple(OpsFault(path=path, reason="access denied") for path in paths)
-
-    monkeypatch.setattr(half_made, "remove_files", denied)
+    when_asked(monkeypatch, os, "unlink", raising(PermissionError("access denied")), about=f"/tree/{SIDE}/", times=None)
     report = recover(graph)
     assert [o.action for o in report.outcomes] == ["rolled_back", "deferred"]
     assert "access denied" in report.outcomes[-1].detail

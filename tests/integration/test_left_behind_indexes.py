@@ -15,10 +15,9 @@ from omnigraph_ops.config.settings import Settings
 from omnigraph_ops.coordination.rewrite_journal import open_journals
 from omnigraph_ops.models.optimize import OptimizeDecision
 from omnigraph_ops.stages.optimize.run import optimize_all, plan_optimize
-from omnigraph_ops.stages.optimize.table_run import TableRun
 from tests.conftest import DemoGraph
 from tests.support import plain
-from tests.support.edges import raising, when_asked
+from tests.support.edges import raising, when_asked, when_compacted
 from tests.support.writers import entry_of, write
 
 pytestmark = pytest.mark.slow
@@ -77,11 +76,8 @@ def test_results_of_a_killed_run_that_an_index_made_unfit_are_done_again(
     path = tmp_path / "items.lance"
     _eight_fragments(path, kind)
 
-    def killed(*_arguments: object) -> None:
-        raise KeyboardInterrupt
-
     with monkeypatch.context() as patched, pytest.raises(KeyboardInterrupt):
-        patched.setattr(TableRun, "_commit", killed)
+        when_compacted(patched, raising(KeyboardInterrupt()))
         optimize_all(plain.opened(path, **BATCHES))
     plain.append(path, 500, 10)
     (stats,) = optimize_all(plain.opened(path, **BATCHES)).tables

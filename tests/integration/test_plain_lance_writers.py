@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import threading
-from collections.abc import Callable
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -18,12 +16,11 @@ from omnigraph_ops.errors import StalePlan
 from omnigraph_ops.graph import Graph
 from omnigraph_ops.graph.lance_manifest import commits_after
 from omnigraph_ops.models.optimize import OptimizeDecision
-from omnigraph_ops.stages.optimize import units
 from omnigraph_ops.stages.optimize.run import optimize_all, optimize_table, plan_optimize
 from omnigraph_ops.stages.orphans.plan import plan_orphans
 from omnigraph_ops.storage.store import Storage
 from tests.support import plain
-from tests.support.edges import raising, when_asked, when_rewritten
+from tests.support.edges import raising, when_asked, when_compacted, when_rewritten
 
 pytestmark = pytest.mark.slow
 
@@ -43,19 +40,6 @@ def opened(path: Path, small: bool, **settings: Any) -> Graph:
 
 def ids(path: Path) -> set[int]:
     return set(lance.dataset(str(path)).to_table(columns=["id"]).column("id").to_pylist())
-
-
-def once(monkeypatch: pytest.MonkeyPatch, module: Any, name: str, interfere: Callable[[], None]) -> None:
-    """Run `interfere` before the first call of a function of the module."""
-    real, done = getattr(module, name), threading.Event()
-
-    def wrapped(*args: Any, **more: Any) -> Any:
-        if not done.is_set():
-            done.set()
-            interfere()
-        return real(*args, **more)
-
-    monkeypatch.setattr(module, name, wrapped)
 
 
 @pytest.mark.night("combinations")
@@ -78,7 +62,7 @@ def test_a_writer_in_between_loses_nothing(
         else:
             lance.dataset(str(path)).optimize.compact_files()
 
-    once(monkeypatch, units, "commit_results", interfere)
+    when_compacted(monkeypatch, interfere)
     stats = optimize_table(opened(path, small), "table:items")
     # The compaction of somebody else leaves nothing to do.
     assert stats.committed or what == "compaction"
@@ -125,17 +109,11 @@ def test_deferred_index_work_folds_every_index_after_the_rewrite(
 ) -> None:
     path = dataset(tmp_path, stable=False)
     order: list[str] = []
-    for name, module in (("commit_results", units), ("fold_index", units)):
-        real = getattr(module, name)
-
-        def noted(target: Any, what: Any, *args: Any, _name: str = name, _real: Any = real, **more: Any) -> Any:
-            order.append(_name if _name == "commit_results" else what)
-            return _real(target, what, *args, **more)
-
-        monkeypatch.setattr(module, name, noted)
+    when_compacted(monkeypatch, lambda: order.append("the rewrite"))
+    folds = when_asked(monkeypatch, DatasetOptimizer, "optimize_indices", lambda: order.append(folds[-1]), times=None)
     optimize_all(plain.opened(path, defer_index_remap=True))
-    after = order[order.index("commit_results") :]
-    assert after == ["commit_results", "id_idx", "kind_idx", "text_idx", "vector_idx"]
+    after = order[order.index("the rewrite") :]
+    assert after == ["the rewrite", "id_idx", "kind_idx", "text_idx", "vector_idx"]
 
 
 def test_deferral_is_refused_where_row_ids_are_stable(tmp_path: Path) -> None:
@@ -173,11 +151,8 @@ def test_a_rewrite_that_was_killed_is_resumed_and_leaves_no_litter(
     class Killed(BaseException):
         pass
 
-    def die() -> None:
-        raise Killed
-
     with monkeypatch.context() as patched:
-        once(patched, units, "commit_results", die)
+        when_compacted(patched, raising(Killed()))
         with pytest.raises(Killed):
             optimize_table(opened(path, False), "table:items")
     graph = opened(path, False)
@@ -197,15 +172,12 @@ def test_a_rewrite_that_lost_something_is_said_at_once(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, small: bool
 ) -> None:
     path = dataset(tmp_path, stable=True)
-    real = units.commit_results
 
-    def and_lose_a_file(target: Any, results: Any, **more: Any) -> Any:
-        metrics = real(target, results, **more)
+    def lose_a_file() -> None:
         (made,) = (f.data_files()[0].path for f in lance.dataset(str(path)).get_fragments())
         (path / "data" / made).unlink()
-        return metrics
 
-    monkeypatch.setattr(units, "commit_results", and_lose_a_file)
+    when_compacted(monkeypatch, lose_a_file, after=True)
     (stats,) = optimize_all(opened(path, small)).tables
     assert "cannot be read" in str(stats.error)
     assert "restore version" in str(stats.error)
