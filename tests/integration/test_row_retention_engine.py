@@ -189,7 +189,7 @@ class TestThroughTheEngine:
             if gone and "create" in engine.calls:
                 gone.pop()()
 
-        about = f"{entry_of(graph, PERSON).path}$"
+        about = f"{entry_of(graph, PERSON).path} "
         when_asked(monkeypatch, lance.LanceDataset, "to_table", undone, about=about, times=None)
         (stats,) = expire_rows(graph, plan, engine=engine).tables
         assert not gone
