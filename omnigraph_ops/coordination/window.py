@@ -288,6 +288,9 @@ class ArmedWindow:
                 except StalePlan:
                     # An engine that opened the graph published it first, or rolled it back.
                     current, ready, self.updated = self.published(), None, None
+        except OutcomeUnknown:
+            self.is_open = False  # it may be published without its commit row: its sidecar is left to `recover`
+            raise
         except OpsError as error:
             # Whoever took the lease over, from a process that was stopped for long, has published it by now perhaps.
             if not self._is_published(newest):

@@ -13,6 +13,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from lance import LanceDataset
 from omnigraph_airflow import decisions
 from omnigraph_airflow.decisions import Consent, QuestionId, unanswered
 
@@ -28,6 +29,7 @@ from omnigraph_ops.outcomes import audit_log, history
 from omnigraph_ops.stages.cleanup.plan import plan_cleanup
 from omnigraph_ops.storage.store import Storage
 from tests.conftest import DemoGraph
+from tests.support.edges import raising, when_asked
 from tests.support.runs import Finished, Instance, planned
 from tests.support.tables import PERSON
 
@@ -419,7 +421,6 @@ def test_the_audit_log_has_a_start_before_anything_is_removed(graph: Graph, monk
 def test_a_task_that_is_killed_half_way_says_what_it_removed(
     graph: Graph, stop: type[BaseException], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from omnigraph_ops.stages.cleanup import apply
 
     # One table after another: side by side each of them could be the first.
     monkeypatch.setenv("OMNIGRAPH_MAINTENANCE_CONCURRENCY", "1")
@@ -427,16 +428,7 @@ def test_a_task_that_is_killed_half_way_says_what_it_removed(
     attempt.ask()
     task, tables = cleaning(attempt)
     assert tables > 1
-    real, done = apply.remove_versions, list[str]()
-
-    def second_dies(*arguments: Any, **options: Any) -> Any:
-        if done:
-            raise stop
-        removed = real(*arguments, **options)
-        done.append("")
-        return removed
-
-    monkeypatch.setattr(apply, "remove_versions", second_dies)
+    when_asked(monkeypatch, LanceDataset, "cleanup_old_versions", raising(stop), skip=1, times=None)
     with pytest.raises(stop):
         task.execute(attempt.context)
     *_, start, end = audit_log.log_of(graph.storage, "").entries

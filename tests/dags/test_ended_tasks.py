@@ -12,6 +12,7 @@ import lance
 import pytest
 from airflow.sdk.exceptions import AirflowException, AirflowTaskTimeout
 from airflow.sdk.execution_time.timeout import timeout
+from lance import LanceDataset
 
 from omnigraph_ops.demo import DemoSpec, write_demo_graph
 from omnigraph_ops.errors import StorageError
@@ -25,6 +26,7 @@ from omnigraph_ops.stages.cleanup.stage import ORPHANED_FORKS
 from omnigraph_ops.stages.registry import planned
 from omnigraph_ops.stages.stage import PartedStage
 from tests.conftest import DemoGraph
+from tests.support.edges import raising, when_asked
 from tests.support.killed_runs import Kill
 from tests.support.killed_tasks import DAG, RUN, DagRun
 from tests.support.tables import PERSON
@@ -169,17 +171,13 @@ def test_a_table_whose_every_attempt_was_killed_failed(graph: Graph, tmp_path: P
 def test_a_cleanup_that_timed_out_says_so_and_what_stays(graph: Graph, monkeypatch: pytest.MonkeyPatch) -> None:
     from omnigraph_airflow.operators.stages import ApplyPartsOperator
 
-    from omnigraph_ops.stages.cleanup import apply
-
-    def times_out(*_: Any, **__: Any) -> NoReturn:
-        raise AirflowTaskTimeout("Timeout, PID: 1")
-
     run = DagRun(root=Path(graph.uri), states={"cleanup_table": "failed"})
     kept = run.approve(graph, planned("cleanup").tasks, plan_cleanup(graph, RetentionPolicy(keep_versions=1)))
     task = ApplyPartsOperator(
         task_id="cleanup_table", graph=graph.uri, stage="cleanup", lot=[PERSON], plan=kept, approval="approve_cleanup"
     )
-    monkeypatch.setattr(apply, "remove_versions", times_out)
+    times_out = raising(AirflowTaskTimeout("Timeout, PID: 1"))
+    when_asked(monkeypatch, LanceDataset, "cleanup_old_versions", times_out)
     with pytest.raises(AirflowTaskTimeout):
         task.execute(run.context("cleanup_table"))
     run.report()
@@ -194,9 +192,7 @@ def test_what_a_thread_does_after_its_task_timed_out_is_told_when_its_process_is
 ) -> None:
     from omnigraph_airflow.operators.stages import ApplyPartsOperator
 
-    from omnigraph_ops.stages.cleanup import apply
-
-    run, real = DagRun(root=Path(graph.uri), states={"cleanup_table": "failed"}), apply.remove_versions
+    run, real = DagRun(root=Path(graph.uri), states={"cleanup_table": "failed"}), LanceDataset.cleanup_old_versions
     finished = Event()
 
     def late(*arguments: Any, **named: Any) -> Any:
@@ -211,7 +207,7 @@ def test_what_a_thread_does_after_its_task_timed_out_is_told_when_its_process_is
     task = ApplyPartsOperator(
         task_id="cleanup_table", graph=graph.uri, stage="cleanup", lot=[PERSON], plan=kept, approval="approve_cleanup"
     )
-    monkeypatch.setattr(apply, "remove_versions", late)
+    monkeypatch.setattr(LanceDataset, "cleanup_old_versions", late)
     with pytest.raises(AirflowTaskTimeout), timeout(1):
         task.execute(run.context("cleanup_table"))
     assert finished.wait(30)

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from omnigraph_ops.coordination.state import CLONES_DIR, HOLDS_DIR
+from omnigraph_ops.coordination.state import CLONES_DIR, HOLDS_DIR, RUNS_DIR
 from omnigraph_ops.errors import StorageError
 from omnigraph_ops.graph import Graph, open_graph
 from omnigraph_ops.graph.layout import COMMITS_DIR, SCHEMA_APPLY_LOCK
@@ -20,7 +20,9 @@ from omnigraph_ops.outcomes.results import Snapshot
 from omnigraph_ops.outcomes.runs import RecordedRun
 from omnigraph_ops.stages.optimize.run import optimize_table, plan_optimize
 from omnigraph_ops.stages.recovery.check import check
+from omnigraph_ops.storage.store import Storage
 from tests.conftest import DemoGraph
+from tests.support.edges import raising, when_asked
 from tests.support.history import header
 from tests.support.kills import AFTER, BEFORE, kill_at
 from tests.support.leases import bury_runs
@@ -147,13 +149,13 @@ def test_what_a_run_removes_is_not_booked_to_a_run_of_the_shell_that_was_killed_
 def test_a_run_of_the_shell_that_cannot_be_recorded_stops_no_check(
     demo_graph: DemoGraph, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def denied(*_: object, **_named: object) -> None:
-        raise StorageError("permission denied")
-
-    graph = demo_graph(loads=3, rows=12, node_types=1)
-    monkeypatch.setattr("omnigraph_ops.outcomes.runs.settle", denied)
+    graph, denied = demo_graph(loads=3, rows=12, node_types=1), raising(StorageError("permission denied"))
+    RecordedRun(graph, header(), Snapshot()).begins(Unit(name="1", stage="optimize", table_key=PERSON, version=1))
+    bury_runs(graph.storage)
+    asked = when_asked(monkeypatch, Storage, "create", denied, about=f"^{RUNS_DIR}/lease-")
     run = Run(graph)
     assert run.execute(operator(run, "check_recovery")).state == "success"
+    assert len(asked) == 1
 
 
 def test_each_night_sweeps_what_killed_ones_left(demo_graph: DemoGraph) -> None:

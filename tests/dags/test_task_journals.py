@@ -6,14 +6,15 @@ import os
 import signal
 from pathlib import Path
 from threading import Barrier
-from typing import Any
 
 import pytest
+from lance import LanceDataset
 
 from omnigraph_ops import serde
 from omnigraph_ops.config.settings import Settings
 from omnigraph_ops.coordination.state import RUNS_DIR, TASKS_DIR
 from omnigraph_ops.demo import DemoSpec, write_demo_graph
+from omnigraph_ops.errors import CorruptGraph
 from omnigraph_ops.graph import Graph, open_graph
 from omnigraph_ops.models.cleanup import CleanupPlan, RetentionPolicy
 from omnigraph_ops.models.history import Answer, RunOutcome, RunRecord
@@ -23,6 +24,7 @@ from omnigraph_ops.parallel import in_parallel
 from omnigraph_ops.stages.cleanup.plan import plan_cleanup
 from omnigraph_ops.stages.registry import planned
 from omnigraph_ops.storage.store import Storage
+from tests.support.edges import raising, when_asked
 from tests.support.killed_runs import Kill
 from tests.support.killed_tasks import DAG, RUN, DagRun
 from tests.support.leases import left_held
@@ -361,13 +363,8 @@ def test_what_attempts_left_is_read_once_by_a_report_and_never_by_a_retry(
 
 def test_no_secret_is_left(graph: Graph, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SOME_SECRET", "hunter2-hunter2")
-    from omnigraph_ops.errors import CorruptGraph
-    from omnigraph_ops.stages.cleanup import apply as verbs
-
-    def fails(*_: Any) -> None:
-        raise CorruptGraph("no access with hunter2-hunter2")
-
-    monkeypatch.setattr(verbs, "cleanup_table", fails)
+    fails = raising(CorruptGraph("no access with hunter2-hunter2"))
+    when_asked(monkeypatch, LanceDataset, "cleanup_old_versions", fails, times=None)
     cleanup = Cleanup(graph)
     with pytest.raises(Exception, match=r"no access with \*{3}"):
         cleanup.here()
@@ -379,18 +376,10 @@ def test_no_secret_is_left(graph: Graph, monkeypatch: pytest.MonkeyPatch) -> Non
 def test_a_table_that_fails_with_a_secret_in_quotes_hides_nothing_that_was_done(
     graph: Graph, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from omnigraph_ops.errors import CorruptGraph
-    from omnigraph_ops.stages.cleanup import apply as verbs
-
-    cleanup, real = Cleanup(graph), verbs.cleanup_table
+    cleanup = Cleanup(graph)
     last = [table for table in cleanup.plan.tables if table.versions][-1]
-
-    def fails(graph: Graph, plan: CleanupPlan, table_key: str) -> Any:
-        if table_key == last.table_key:
-            raise CorruptGraph('the store answered: token="t0ken" is none')
-        return real(graph, plan, table_key)
-
-    monkeypatch.setattr(verbs, "cleanup_table", fails)
+    fails = raising(CorruptGraph('the store answered: token="t0ken" is none'))
+    when_asked(monkeypatch, LanceDataset, "cleanup_old_versions", fails, about=f"{last.table_path}$", times=None)
     with pytest.raises(Exception, match=r'token="\*{3}" is none'):
         cleanup.here()
     cleanup.run.states["cleanup_table"] = "failed"

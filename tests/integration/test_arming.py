@@ -9,13 +9,12 @@ import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from omnigraph_ops.config.settings import Settings
-from omnigraph_ops.coordination import pace, window
 from omnigraph_ops.coordination.landing import land
+from omnigraph_ops.coordination.state import LEASE_PATH
 from omnigraph_ops.errors import (
     CorruptGraph,
     DriftFound,
@@ -25,27 +24,26 @@ from omnigraph_ops.errors import (
     StalePlan,
     StorageError,
 )
-from omnigraph_ops.graph import Graph
+from omnigraph_ops.graph import Graph, open_graph
 from omnigraph_ops.graph.lance_manifest import history
 from omnigraph_ops.graph.layout import MAINTENANCE_DIR, RECOVERY_DIR, SCHEMA_APPLY_LOCK
 from omnigraph_ops.graph.publish import publish, table_update
 from omnigraph_ops.graph.sidecars import list_sidecars, sidecar_names, sidecar_path
 from omnigraph_ops.graph.state import TableEntry
 from omnigraph_ops.lance.commits import ConfigRemoval, RewriteChange
+from omnigraph_ops.lance.gateway import LanceGateway
 from omnigraph_ops.lance.tables import execute_task, plan_tasks
-from omnigraph_ops.models.health import CheckStatus
+from omnigraph_ops.models.health import CheckStatus, RecoverReport
 from omnigraph_ops.models.runs import Unit
 from omnigraph_ops.progress import Lines, Run, Stopped
-from omnigraph_ops.stages.optimize import run as run_module
-from omnigraph_ops.stages.optimize import table_run
 from omnigraph_ops.stages.optimize.run import optimize_all, optimize_table
-from omnigraph_ops.stages.recovery import unpublished
 from omnigraph_ops.stages.recovery.check import check
 from omnigraph_ops.stages.recovery.recover import recover
 from omnigraph_ops.storage.store import Storage
 from tests.conftest import DemoGraph
 from tests.support.converged import assert_converged, assert_no_leftovers, assert_pins_are_heads
-from tests.support.kills import Killed
+from tests.support.edges import nothing, raising, when_asked, when_committed, when_published
+from tests.support.kills import AFTER, kill_at
 from tests.support.leases import bury_holders, is_free, take_over
 from tests.support.losses import lossy_result
 from tests.support.orphans import drop
@@ -66,14 +64,8 @@ FOREIGN = "01ARYZ6S410000000000000000"
 
 def refuse(monkeypatch: pytest.MonkeyPatch, call: str) -> None:
     """Every `call` of the storage below `__recovery/` fails."""
-    real = getattr(Storage, call)
-
-    def fail(self: Storage, path: str, *rest: bytes) -> None:
-        if path.startswith(f"{RECOVERY_DIR}/"):
-            raise StorageError(f"cannot {call} {path}: 503 Slow Down")
-        real(self, path, *rest)
-
-    monkeypatch.setattr(Storage, call, fail)
+    fails = raising(StorageError(f"cannot {call} {RECOVERY_DIR}/: 503 Slow Down"))
+    when_asked(monkeypatch, Storage, call, fails, about=f"^{RECOVERY_DIR}/", times=None)
 
 
 def graph_files(graph: Graph) -> dict[str, str]:
@@ -130,21 +122,33 @@ def sidecar(graph: Graph) -> None:
     graph.storage.write(sidecar_path(FOREIGN), b"{}")
 
 
+def disarm(graph: Graph) -> None:
+    graph.storage.delete(sidecar_path(FOREIGN))
+
+
 def lock(graph: Graph) -> None:
     graph.manifest().create_branch(SCHEMA_APPLY_LOCK)
 
 
-@pytest.mark.parametrize(("appears", "words"), [(sidecar, f"sidecar {FOREIGN}"), (lock, "the schema-apply lock")])
+def unlock(graph: Graph) -> None:
+    graph.lance.delete_branch(graph.manifest(), SCHEMA_APPLY_LOCK)
+
+
+@pytest.mark.parametrize(
+    ("comes_and_goes", "words"),
+    [((sidecar, disarm), f"sidecar {FOREIGN}"), ((lock, unlock), "the schema-apply lock")],
+)
 def test_whoever_appears_while_arming_has_the_right_of_way(
     demo_graph: DemoGraph,
     stamp: int,
-    appears: Callable[[Graph], None],
+    comes_and_goes: tuple[Callable[[Graph], None], Callable[[Graph], None]],
     words: str,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
+    """Again and again, until the patience with it is over."""
     graph = demo_graph(stamp=stamp, **PEOPLE)
-    entry, rows = entry_of(graph, PERSON), rows_of(graph)
-    monkeypatch.setattr(pace, "_BUSY_SECONDS", ())
+    entry, rows, (appears, ends) = entry_of(graph, PERSON), rows_of(graph), comes_and_goes
+    instead_of_sleep(monkeypatch, lambda _seconds: ends(graph))
     once_armed(monkeypatch, lambda: appears(graph))
     with pytest.raises(RecoveryPending, match=f"{words}.* appeared on .* while arming; nothing was written"):
         land(graph, entry, [NOTHING], unit="config")
@@ -161,8 +165,8 @@ def test_an_optimize_plans_again_beside_a_writer_that_armed_and_gives_up_in_the_
 ) -> None:
     graph = demo_graph(stamp=stamp, settings=Settings(small_table_bytes=10**9 if small else 0), **PEOPLE)
     before, rows, said = entry_of(graph, PERSON), rows_of(graph), list[str]()
-    monkeypatch.setattr(run_module, "_BACKOFF_SECONDS", 0.01)
-    monkeypatch.setattr(pace, "_BUSY_SECONDS", ())
+    patience = [0.1, 0.2, 0.4, 0.8, 1.6, 3.2, 6.4]
+    instead_of_sleep(monkeypatch, lambda seconds: disarm(graph) if patience and patience.pop(0) == seconds else None)
     once_armed(monkeypatch, lambda: sidecar(graph))
     with pytest.raises(RecoveryPending, match=f"pending recovery sidecar.*{FOREIGN}"):
         optimize_table(graph, PERSON, progress=Lines(said.append))
@@ -178,20 +182,17 @@ def test_a_writer_in_its_own_window_costs_a_moment_and_no_work(
     demo_graph: DemoGraph, stamp: int, small: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     graph = demo_graph(stamp=stamp, settings=Settings(small_table_bytes=10**9 if small else 0), **PEOPLE)
-    built: list[str] = []
-    real = table_run.prepare_indexes
-    monkeypatch.setattr(table_run, "prepare_indexes", lambda *a: (built.append("once"), real(*a))[1])
-    appears = [sidecar]
-    once_armed(monkeypatch, lambda: appears.pop()(graph) if appears else None)
+    built = when_asked(monkeypatch, LanceGateway, "clone")
+    once_armed(monkeypatch, lambda: sidecar(graph), times=1)
     waits: list[float] = []
 
     def ends(seconds: float) -> None:
         waits.append(seconds)
-        graph.storage.delete(sidecar_path(FOREIGN))
+        disarm(graph)
 
     instead_of_sleep(monkeypatch, ends)
     optimize_table(graph, PERSON)
-    assert (built, waits) == (["once"], [0.1])
+    assert (len(built), waits) == (1, [0.1])
     assert_pins_are_heads(graph)
 
 
@@ -215,12 +216,14 @@ def test_an_engine_that_withdraws_our_sidecar_before_the_commit_costs_an_attempt
     demo_graph: DemoGraph, stamp: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     graph = demo_graph(stamp=stamp, **PEOPLE)
-    before, armed, uncovered = entry_of(graph, PERSON), list[str](), list[int]()
-    once_armed(monkeypatch, lambda: withdraw(graph), armed=armed, times=1)
-    after_commit(monkeypatch, lambda: uncovered.append(graph.open_head(before).version))
+    before, covered = entry_of(graph, PERSON), list[frozenset[str]]()
+    armed = once_armed(monkeypatch, lambda: withdraw(graph), times=1)
+    when_committed(
+        monkeypatch, lambda: covered.append(sidecar_names(graph.storage)), about=f"^{before.path}/", times=None
+    )
     result = land(graph, before, [NOTHING], unit="config")
     assert len(set(armed)) == 2
-    assert uncovered == [before.version], "nothing is committed that no sidecar covers"
+    assert covered == [name_of(armed[1])], "nothing is committed that no sidecar covers"
     assert (result.entry.version, graph.open_head(before).version) == (before.version + 1, before.version + 1)
     assert_no_leftovers(graph)
 
@@ -230,16 +233,12 @@ def test_an_engine_that_withdraws_our_sidecar_after_the_commit_leaves_it_publish
 ) -> None:
     """Its open looked at the table before our commit landed: it rolled back nothing and removed the sidecar."""
     graph = demo_graph(stamp=stamp, **PEOPLE)
-    before, armed = entry_of(graph, PERSON), list[str]()
+    before, during_publish = entry_of(graph, PERSON), list[frozenset[str]]()
     after_commit(monkeypatch, lambda: withdraw(graph))
-    once_armed(monkeypatch, lambda: None, armed=armed)
-    during_publish = list[frozenset[str]]()
-    real = window.publish
-    monkeypatch.setattr(
-        window, "publish", lambda *a, **n: (during_publish.append(sidecar_names(graph.storage)), real(*a, **n))[1]
-    )
+    armed = once_armed(monkeypatch, nothing)
+    when_published(monkeypatch, lambda: during_publish.append(sidecar_names(graph.storage)), times=None)
     result = land(graph, before, [NOTHING], unit="config")
-    assert during_publish == [frozenset({f"{armed[1]}.json"})], "it is covered again when it is published"
+    assert during_publish == [name_of(armed[1])], "it is covered again when it is published"
     assert result.entry.version == before.version + 1
     assert_no_leftovers(graph)
 
@@ -340,25 +339,24 @@ def test_a_commit_whose_sidecar_was_withdrawn_and_whose_process_died_is_publishe
 ) -> None:
     graph = demo_graph(stamp=stamp, **PEOPLE)
     before, rows = entry_of(graph, PERSON), rows_of(graph)
-
-    def killed() -> None:
-        withdraw(graph)
-        raise Killed
-
-    with monkeypatch.context() as patch:
-        patch.setattr(window.ArmedWindow, "finish", lambda *_, **__: killed())
-        with pytest.raises(Killed):
-            land(graph, before, [NOTHING], unit="config")
-    assert not sidecar_names(graph.storage)
+    kill_at(graph, lambda killed: land(killed, before, [NOTHING], unit="config"), "put", AFTER)
+    withdraw(graph)
     (found,) = check(graph).drift
     assert (found.covered, found.recoverable, check(graph).status) == (False, True, CheckStatus.PENDING)
     of_a_load = arm(graph, PERSON, change=lambda document: document.update(writer_kind="Load"))
     assert [o.action for o in recover(graph).outcomes] == ["left_to_engine"]
     assert entry_of(graph, PERSON) == before, "what the load committed may be below"
     graph.storage.delete(sidecar_path(of_a_load))
-    report = recover(graph, grace_seconds=3600)
+    reports = list[RecoverReport]()
+
+    def another_run() -> None:
+        reports.append(recover(open_graph(graph.uri), grace_seconds=3600))
+
+    with monkeypatch.context() as patch:
+        when_asked(patch, Storage, "create", another_run, about=f"^{LEASE_PATH}-")
+        assert recover(graph, grace_seconds=3600).outcomes == (), "another run was faster"
+    (report,) = reports
     assert [(o.table_key, o.action) for o in report.outcomes] == [(PERSON, "rolled_forward")]
-    assert unpublished._publish(graph, PERSON) is None, "another run was faster"
     assert report.status is CheckStatus.CLEAN
     assert rows_of(graph) == rows
     assert_pins_are_heads(graph)
@@ -369,15 +367,9 @@ def test_indexes_that_landed_before_another_writer_came_are_counted(
 ) -> None:
     """The budget of a run counts by the same figures."""
     alone = optimize_table(demo_graph(stamp=stamp, name="alone.omni", **PEOPLE), PERSON)
-    graph, real, looks = demo_graph(stamp=stamp, **PEOPLE), window.ArmedWindow._is_covered, list[str]()
-
-    def met_before_the_second_commit(of: window.ArmedWindow, *about: Any) -> bool:
-        looks.append(of.sidecar)
-        if len(looks) == 2:
-            raise RecoveryPending("a sidecar appeared")
-        return real(of, *about)
-
-    monkeypatch.setattr(window.ArmedWindow, "_is_covered", met_before_the_second_commit)
+    graph = demo_graph(stamp=stamp, **PEOPLE)
+    when_committed(monkeypatch, lambda: sidecar(graph), after=True)
+    when_published(monkeypatch, lambda: disarm(graph))
     stats = optimize_table(graph, PERSON)
     assert (stats.preempted, len(stats.windows)) == (1, 2)
     assert (stats.indexes_folded, stats.indexes_built) == (alone.indexes_folded, alone.indexes_built) != ((), ())
@@ -402,10 +394,11 @@ def test_what_was_published_by_its_mark_is_reported_whatever_ends_the_run_after_
 ) -> None:
     graph = demo_graph(**PEOPLE)
     with monkeypatch.context() as patch:
-        patch.setattr(window.ArmedWindow, "finish", lambda *_, **__: withdraw(graph))
+        when_published(patch, raising(OSError("the store is away")), times=None)
         for table_key in (PERSON, KNOWS):
             with pytest.raises(OutcomeUnknown):
                 land(graph, entry_of(graph, table_key), [NOTHING], unit="config")
+            withdraw(graph)
     report = recover(graph.with_run(_StoppedLater(why)))
     (published,) = (o.table_key for o in report.outcomes if o.action == "rolled_forward")
     assert {f.table_key for f in check(graph).drift} == {PERSON, KNOWS} - {published}
@@ -442,16 +435,17 @@ def test_a_rewrite_that_lost_something_is_not_committed(
 
 _STOPPED = """
 import sys
-from omnigraph_ops.coordination import landing, pace, window
+import pytest
+from omnigraph_ops.coordination import landing
 from omnigraph_ops.lance.commits import ConfigRemoval
 from omnigraph_ops.graph import open_graph
 from omnigraph_ops.config.settings import Settings
-real = window.ArmedWindow._is_covered
-def covered(*arguments):
+from omnigraph_ops.storage.store import Storage
+from tests.support.edges import when_asked
+def armed():
     print("armed", flush=True)
     sys.stdin.readline()
-    return real(*arguments)
-window.ArmedWindow._is_covered = covered
+when_asked(pytest.MonkeyPatch(), Storage, "write", armed, about="^__recovery/", after=True)
 graph = open_graph(sys.argv[1], Settings(lease_ttl_seconds=1))
 try:
     landing.land(graph, graph.published(sys.argv[2]), [ConfigRemoval(keys=("none",))], unit="config")
@@ -487,39 +481,19 @@ def test_a_process_that_was_stopped_while_armed_does_not_commit_after_another_re
     assert check(graph).status is CheckStatus.CLEAN
 
 
-def once_armed(
-    monkeypatch: pytest.MonkeyPatch,
-    act: Callable[[], object],
-    *,
-    armed: list[str] | None = None,
-    times: int = 100,
-) -> None:
-    """Right after our sidecar was written something happens, so many times."""
-    real, left = window.write_sidecar, [times]
+def once_armed(monkeypatch: pytest.MonkeyPatch, act: Callable[[], object], *, times: int | None = None) -> list[str]:
+    """Right after our sidecar was written something happens, so many times; the sidecars."""
+    return when_asked(monkeypatch, Storage, "write", act, about=f"^{RECOVERY_DIR}/", times=times, after=True)
 
-    def writing(graph: Graph, entry: TableEntry, operation_id: str, root: str) -> str:
-        path = real(graph, entry, operation_id, root)
-        if armed is not None:
-            armed.append(operation_id)
-        if left[0]:
-            left[0] -= 1
-            act()
-        return path
 
-    monkeypatch.setattr(window, "write_sidecar", writing)
+def name_of(path: str) -> frozenset[str]:
+    """What is listed where that sidecar is the only one."""
+    return frozenset({path.removeprefix(f"{RECOVERY_DIR}/")})
 
 
 def after_commit(monkeypatch: pytest.MonkeyPatch, act: Callable[[], object]) -> None:
     """Right after the first commit of a table something happens, once."""
-    real, left = window.ArmedWindow._commit, [1]
-
-    def committing(self: object, *args: object) -> None:
-        real(self, *args)  # type: ignore[arg-type]
-        if left:
-            left.pop()
-            act()
-
-    monkeypatch.setattr(window.ArmedWindow, "_commit", committing)
+    when_committed(monkeypatch, act, after=True)
 
 
 def withdraw(graph: Graph) -> None:

@@ -22,28 +22,29 @@ from omnigraph_ops.config.terms import BackupOptions
 from omnigraph_ops.coordination import lease as lease_module
 from omnigraph_ops.coordination.freezes import sweep_ended, unfreeze
 from omnigraph_ops.coordination.holds import freezes, write_hold
-from omnigraph_ops.coordination.state import RESTORE_LEASE_PATH, RESTORING_PATH
+from omnigraph_ops.coordination.state import HOLDS_DIR, RESTORE_LEASE_PATH, RESTORING_PATH
 from omnigraph_ops.errors import CorruptGraph, InvalidInput, LeaseHeld, NotAGraph, RecoveryPending, StorageError
 from omnigraph_ops.graph import Graph, open_graph
 from omnigraph_ops.graph.layout import MANIFEST_DIR, SCHEMA_APPLY_LOCK
 from omnigraph_ops.graph.state import TableEntry
 from omnigraph_ops.models.backup import BackupReport, BackupState, FileProblem
 from omnigraph_ops.models.cleanup import RetentionPolicy
-from omnigraph_ops.outcomes.backups import list_backups, read_record
+from omnigraph_ops.outcomes.backups import RECORD, list_backups, read_record
 from omnigraph_ops.progress import SILENT, Meter
 from omnigraph_ops.stages.backup import claim, restore, take, transfer
-from omnigraph_ops.stages.backup.restore import FileRestorer, restore_backup
+from omnigraph_ops.stages.backup.restore import restore_backup
 from omnigraph_ops.stages.backup.take import backup_graph
 from omnigraph_ops.stages.backup.transfer import CopyPace
 from omnigraph_ops.stages.backup.verify import FileLook, FileReader, compare_rows, verify_backup
 from omnigraph_ops.stages.cleanup.apply import cleanup_all
 from omnigraph_ops.stages.cleanup.plan import plan_cleanup
-from omnigraph_ops.stages.freeze.take import extend_freeze, freeze_graph
+from omnigraph_ops.stages.freeze.take import freeze_graph
 from omnigraph_ops.storage import copying
 from omnigraph_ops.storage.store import Storage
 from tests.conftest import DemoGraph
 from tests.support import plain
 from tests.support.backups import flip, hide, killed_backup, restored
+from tests.support.edges import copied, raising, when_asked, when_copied
 from tests.support.freezes import freeze_tags
 from tests.support.leases import take_over
 from tests.support.orphans import KNOWS, below, drop, name_mark
@@ -82,18 +83,17 @@ def test_a_restored_graph_is_the_cut_although_everything_went_on(
 ) -> None:
     graph = demo_graph(stamp=stamp, **SPEC)
     rows = rows_everywhere(graph)
-    copied, busy = transfer.copy_file, itertools.count()
+    busy = itertools.count()
 
-    def while_others_work(*arguments: Any, **named: Any) -> str:
-        if (number := next(busy)) < 6:
-            write(graph, PERSON, CHANGES[number % 3](number))
-            place = next(e.path for e in graph.state().entries if e.table_key == PERSON)
-            lance.dataset(f"{graph.uri}/{place}").cleanup_old_versions(
-                older_than=timedelta(0), error_if_tagged_old_versions=False
-            )
-        return copied(*arguments, **named)
+    def others_work() -> None:
+        number = next(busy)
+        write(graph, PERSON, CHANGES[number % 3](number))
+        place = next(e.path for e in graph.state().entries if e.table_key == PERSON)
+        lance.dataset(f"{graph.uri}/{place}").cleanup_old_versions(
+            older_than=timedelta(0), error_if_tagged_old_versions=False
+        )
 
-    monkeypatch.setattr(transfer, "copy_file", while_others_work)
+    when_copied(monkeypatch, others_work, times=6)
     one = open_graph(graph.uri, Settings(concurrency=1))
     report = backup_graph(one, str(tmp_path / "backups"))
     assert rows_everywhere(graph) != rows
@@ -287,11 +287,7 @@ def test_the_freeze_ends_with_a_backup_that_fails(
     demo_graph: DemoGraph, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, error: BaseException
 ) -> None:
     graph = demo_graph(**SPEC)
-
-    def fail(*_arguments: Any, **_named: Any) -> str:
-        raise error
-
-    monkeypatch.setattr(transfer, "copy_file", fail)
+    when_copied(monkeypatch, raising(error), times=None)
     with pytest.raises(type(error)):
         backup_graph(graph, str(tmp_path / "backups"))
     assert_released(graph)
@@ -302,21 +298,15 @@ def test_its_own_freeze_lasts_as_long_as_it_works(
     demo_graph: DemoGraph, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     graph, ends = demo_graph(**SPEC), list[float]()
-    count = take.rows_of_cut
 
-    def slow(*arguments: Any) -> Any:
+    def slow() -> None:
         ends.append(freezes(graph.storage)[0].expires_at)
+        when_asked(monkeypatch, Storage, "write", raising(StorageError("Slow Down")), about=f"^{HOLDS_DIR}/")
         while freezes(graph.storage)[0].expires_at == ends[0]:
             time.sleep(0.05)
-        return count(*arguments)
 
-    def fails_once(*arguments: Any) -> Any:
-        monkeypatch.setattr(claim, "extend_freeze", extend_freeze)
-        raise StorageError("Slow Down")
-
-    monkeypatch.setattr(take, "rows_of_cut", slow)
+    when_asked(monkeypatch, lance.LanceDataset, "count_rows", slow)
     monkeypatch.setattr(claim, "OWN_TTL_SECONDS", 6.0)
-    monkeypatch.setattr(claim, "extend_freeze", fails_once)
     backup_graph(graph, str(tmp_path / "backups"))
     assert ends
     assert_released(graph)
@@ -378,13 +368,12 @@ def test_a_branch_that_somebody_deletes_meanwhile_is_named(
 def test_a_copy_that_is_gone_before_the_end_is_no_backup(
     demo_graph: DemoGraph, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    graph, count = demo_graph(**SPEC), take.rows_of_cut
+    graph = demo_graph(**SPEC)
 
-    def lost(*arguments: Any) -> Any:
+    def lost() -> None:
         next((tmp_path / "backups").rglob("data/*.lance")).unlink()
-        return count(*arguments)
 
-    monkeypatch.setattr(take, "rows_of_cut", lost)
+    when_asked(monkeypatch, lance.LanceDataset, "count_rows", lost)
     with pytest.raises(CorruptGraph, match="is not in the backup as it was copied"):
         backup_graph(graph, str(tmp_path / "backups"))
     assert [b.state for b in list_backups(str(tmp_path / "backups")).backups] == [BackupState.UNFINISHED]
@@ -498,20 +487,15 @@ def test_a_restore_that_is_killed_before_its_last_file_is_no_graph_yet(
 ) -> None:
     """Main of the graph manifest may have several versions: with one of them alone it would open as another graph."""
     graph = demo_graph(stamp=stamp, **SPEC)
-    report, waves = backup_graph(graph, str(tmp_path / "backups")), list[list[str]]()
-
-    def killed(mover: Any, files: Any, present: Any) -> None:
-        waves.append([file.file for file in files])
-        if waves[-1] == ["__schema_state.json"]:
-            raise KeyboardInterrupt
-        move(mover, files, present)
-
-    move = FileRestorer.__call__
+    report = backup_graph(graph, str(tmp_path / "backups"))
     with monkeypatch.context() as killing:
-        killing.setattr(FileRestorer, "__call__", killed)
+        when_copied(killing, raising(KeyboardInterrupt()), about=r"__schema_state\.json$")
+        asked = when_copied(killing)
         with pytest.raises(KeyboardInterrupt):
             restored(report.backup, tmp_path / "place")
-    assert all(file.startswith("__manifest/_versions/") for file in waves[-2])
+    *_, newest, last = copied(asked)
+    assert last.endswith("__schema_state.json")
+    assert newest.startswith(str(tmp_path / "place" / "__manifest" / "_versions"))
     with pytest.raises(NotAGraph, match=r"the restore to .* has not ended"):
         open_graph(str(tmp_path / "place"))
     assert rows_everywhere(restored(report.backup, tmp_path / "place")) == rows_everywhere(graph)
@@ -527,15 +511,8 @@ def test_two_at_once_do_not_share_a_folder(
     demo_graph: DemoGraph, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     graph, target = demo_graph(**SPEC), str(tmp_path / "backups")
-    finish, inner = take.write_record, list[BackupReport]()
-
-    def meanwhile(*arguments: Any) -> Any:
-        if not inner:
-            monkeypatch.setattr(take, "write_record", finish)
-            inner.append(backup_graph(graph, target))
-        return finish(*arguments)
-
-    monkeypatch.setattr(take, "write_record", meanwhile)
+    inner = list[BackupReport]()
+    when_asked(monkeypatch, Storage, "write", lambda: inner.append(backup_graph(graph, target)), about=f"/{RECORD}$")
     outer = backup_graph(graph, target)
     assert inner[0].backup_id != outer.backup_id
     assert not inner[0].resumed

@@ -18,13 +18,14 @@ from omnigraph_ops.errors import CorruptGraph, OpsError, StorageError
 from omnigraph_ops.graph import Graph
 from omnigraph_ops.models.backup import BackupRecord, BackupReport, CopyDone, CopyOrder, Tally
 from omnigraph_ops.outcomes.backups import backup_of, list_backups, read_record
-from omnigraph_ops.stages.backup import parts, transfer
+from omnigraph_ops.stages.backup import parts
 from omnigraph_ops.stages.backup.parts import SubmittedCopy, copy_part, joined, read_order
 from omnigraph_ops.stages.backup.take import backup_graph
 from omnigraph_ops.stages.backup.verify import verify_backup
 from omnigraph_ops.stages.freeze.take import freeze_graph
 from tests.conftest import DemoGraph
 from tests.support.backups import flip, killed_backup, restored
+from tests.support.edges import copied, raising, when_copied
 from tests.support.rows import rows_everywhere, tree_of
 from tests.support.writers import copies, write
 
@@ -171,19 +172,10 @@ def test_a_part_that_is_done_twice_changes_nothing(demo_graph: DemoGraph, tmp_pa
 @pytest.fixture
 def failing(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[int], list[str]]]:
     """Lets the so-manyeth copy of a file fail once; the files that were copied until then, and since."""
-    real = transfer.copy_file
 
     def arm(number: int) -> list[str]:
-        seen: list[str] = []
-
-        def fail(source: Any, *arguments: Any, **named: Any) -> str:
-            seen.append(source[1])
-            if len(seen) == number:
-                raise StorageError("the store is away")
-            return real(source, *arguments, **named)
-
-        monkeypatch.setattr(transfer, "copy_file", fail)
-        return seen
+        away = raising(StorageError("the store is away"))
+        return when_copied(monkeypatch, away, skip=number - 1)
 
     yield arm
 
@@ -207,7 +199,7 @@ def test_a_part_that_is_repeated_copies_only_what_is_missing(
             return copy_part(root, order, number, None, again=True)
 
     there = backup_graph(graph, str(tmp_path / "there"), options, copier=submitted(repeated))
-    assert not set(seen[:11]) & set(seen[11:]), "what was finished is not copied again"
+    assert not set(copied(seen[:11])) & set(copied(seen[11:])), "what was finished is not copied again"
     assert record(here) == record(there)
     assert_clean(there)
 
@@ -228,7 +220,7 @@ def test_a_copy_that_failed_is_gone_on_with(
     there = backup_graph(graph, str(tmp_path / "there"), options, copier=submitted())
     assert (there.backup_id, there.resumed) == (left.backup_id, True)
     assert there.kept.files >= 11
-    assert not set(seen[:11]) & set(seen[11:])
+    assert not set(copied(seen[:11])) & set(copied(seen[11:]))
     assert record(here) == record(there)
     assert_clean(there)
 
@@ -256,21 +248,18 @@ def test_a_worker_whose_attempt_ends_meanwhile_leaves_no_journal(
     """As after a submitter that was killed: its next one, on Spark or not, has finished the backup."""
     graph = demo_graph(**SPEC)
     monkeypatch.setattr(parts, "_LOOK_SECONDS", 0)
-    real, taken = transfer.copy_file, list[str]()
+    taken = list[list[str]]()
 
     def overtaken(root: str, order: CopyOrder, number: int) -> CopyDone:
-        def over(*arguments: Any, **named: Any) -> str:
-            shutil.rmtree(Path(root, order.backup_id, "orders"), ignore_errors=True)
-            taken.append("file")
-            return real(*arguments, **named)
-
-        monkeypatch.setattr(transfer, "copy_file", over)
+        orders = Path(root, order.backup_id, "orders")
+        if not taken:
+            taken.append(when_copied(monkeypatch, lambda: shutil.rmtree(orders, ignore_errors=True), times=None))
         return once(root, order, number)
 
     with pytest.raises(OpsError, match="was given up"):
         backup_graph(graph, str(tmp_path / "there"), copier=submitted(overtaken))
     (left,) = list_backups(str(tmp_path / "there")).backups
-    assert len(taken) <= parts._PART_FILES
+    assert 0 < len(taken[0]) <= parts._PART_FILES
     assert not Path(left.backup, "journal").exists()
 
 

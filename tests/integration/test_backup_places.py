@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import contextlib
 from pathlib import Path
-from typing import Any
 
 import lance
 import pyarrow as pa
@@ -23,10 +21,10 @@ from omnigraph_ops.stages.backup import restore
 from omnigraph_ops.stages.backup.restore import restore_backup
 from omnigraph_ops.stages.backup.take import backup_graph
 from omnigraph_ops.stages.freeze.roots import relocation
-from omnigraph_ops.storage.copying import copy_file
 from omnigraph_ops.storage.store import Storage
 from tests.conftest import DemoGraph
 from tests.support.backups import killed_backup
+from tests.support.edges import copied, when_asked, when_copied
 from tests.support.freezes import freeze_tags
 from tests.support.leases import take_over
 from tests.support.rows import tree_of
@@ -154,14 +152,12 @@ def test_two_restores_to_one_place_exclude_each_other(
     place = str(tmp_path / "place")
     refused = []
 
-    def copying(*arguments: Any, **named: Any) -> str:
-        monkeypatch.setattr(restore, "copy_file", copy_file)
+    def another_one() -> None:
         with pytest.raises(LeaseHeld, match="holds the restore"):
             restore_backup(made.backup, place, settings=Settings())
         refused.append(True)
-        return copy_file(*arguments, **named)
 
-    monkeypatch.setattr(restore, "copy_file", copying)
+    when_copied(monkeypatch, another_one)
     assert restore_backup(made.backup, place, settings=Settings(concurrency=1)).problems == ()
     assert refused == [True]
     assert not any("restoring" in path for path in tree_of(place))
@@ -200,13 +196,7 @@ def test_a_restore_whose_turn_was_taken_over_stops(
 ) -> None:
     made = backup_graph(demo_graph(**SMALL), str(tmp_path / "backups"))
     place = tmp_path / "place"
-
-    def copying(*arguments: Any, **named: Any) -> str:
-        with contextlib.suppress(AssertionError):  # once
-            take_over(Storage(str(place)), RESTORE_LEASE_PATH)
-        return copy_file(*arguments, **named)
-
-    monkeypatch.setattr(restore, "copy_file", copying)
+    when_copied(monkeypatch, lambda: take_over(Storage(str(place)), RESTORE_LEASE_PATH))
     with pytest.raises(LeaseHeld, match="was taken over by another run"):
         restore_backup(made.backup, str(place), settings=Settings())
     assert not (place / "__manifest" / "_versions").exists()
@@ -226,13 +216,12 @@ def test_a_file_of_the_backup_that_goes_during_a_restore_is_named(
 ) -> None:
     made = backup_graph(demo_graph(**SMALL), str(tmp_path / "backups"))
 
-    def copying(source: Any, *arguments: Any, **named: Any) -> str:
-        Path(source[0].full(source[1])).unlink()
-        return copy_file(source, *arguments, **named)
+    def goes() -> None:
+        (tmp_path / "backups" / read[-1]).unlink()
 
-    monkeypatch.setattr(restore, "copy_file", copying)
+    read = when_asked(monkeypatch, Storage, "read", goes, about="/files/.*/data/")
     with pytest.raises(CorruptGraph, match="went during the restore; there is no graph at the place yet"):
-        restore_backup(made.backup, str(tmp_path / "place"), settings=Settings())
+        restore_backup(made.backup, str(tmp_path / "place"), settings=Settings(concurrency=1))
 
 
 def test_a_restored_file_that_does_not_read_as_it_was_written_is_no_graph(
@@ -241,13 +230,10 @@ def test_a_restored_file_that_does_not_read_as_it_was_written_is_no_graph(
     """The disk of the new place keeps something else than it was given."""
     made, place = backup_graph(demo_graph(**SMALL), str(tmp_path / "backups")), tmp_path / "place"
 
-    def copying(source: Any, target: Any, *arguments: Any, **named: Any) -> str:
-        checksum = copy_file(source, target, *arguments, **named)
-        if "/data/" in target[1]:
-            Path(target[0].full(target[1])).write_bytes(b"something else")
-        return checksum
+    def something_else() -> None:
+        Path(copied(written)[-1]).write_bytes(b"something else")
 
-    monkeypatch.setattr(restore, "copy_file", copying)
+    written = when_copied(monkeypatch, something_else, about="/data/", times=None, after=True)
     with pytest.raises(CorruptGraph, match=r"/data/.* does not read as it was written"):
         restore_backup(made.backup, str(place), settings=Settings())
     assert not list(place.rglob("*.manifest")), "nobody can open it"

@@ -23,6 +23,7 @@ from omnigraph_ops.outcomes.run_journal import open_journals
 from omnigraph_ops.outcomes.runs import settle
 from omnigraph_ops.stages.backup.take import backup_graph
 from tests.conftest import DemoGraph
+from tests.support.edges import raising, when_copied
 from tests.support.killed_runs import KINDS, Ended, Kill, run_command
 from tests.support.shell import Cli
 
@@ -119,11 +120,7 @@ def test_a_backup_that_fails_says_what_it_left(
     cli: Cli, demo_graph: DemoGraph, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     graph = demo_graph(**SMALL)
-
-    def damaged(*_: object) -> None:
-        raise CorruptGraph("a file went")
-
-    monkeypatch.setattr("omnigraph_ops.stages.backup.take._Attempt._prove", damaged)
+    when_copied(monkeypatch, raising(CorruptGraph("a file went")), skip=3, times=None)
     assert cli("backup", graph.uri, str(tmp_path / "backups")).code == 1
     (run,) = history.read_runs(graph)
     assert (run.outcome, run.errors) == (RunOutcome.FAILED, ("a file went",))

@@ -12,12 +12,13 @@ import pytest
 
 from omnigraph_ops.config.settings import Settings
 from omnigraph_ops.config.terms import BudgetTerms
-from omnigraph_ops.graph import Graph
-from omnigraph_ops.graph.state import TableEntry
+from omnigraph_ops.coordination.state import INGEST_DIR
 from omnigraph_ops.models.optimize import OptimizeDecision, OptimizeReport, SkipReason
 from omnigraph_ops.stages.optimize.run import optimize_all, plan_optimize
+from omnigraph_ops.storage.store import Storage
 from tests.conftest import DemoGraph
 from tests.support.converged import assert_converged, assert_pins_are_heads
+from tests.support.edges import when_asked
 from tests.support.rows import rows_everywhere, tree_of
 from tests.support.shell import assert_refused, runner
 from tests.support.writers import copies, delete_first, write
@@ -139,15 +140,9 @@ def test_a_deadline_of_nothing_starts_nothing(demo_graph: DemoGraph) -> None:
 
 def test_tables_without_a_budget_are_noted_side_by_side(demo_graph: DemoGraph, monkeypatch: pytest.MonkeyPatch) -> None:
     graph, both = demo_graph(**PEOPLE, settings=Settings(concurrency=2)), threading.Barrier(2, timeout=300)
-    noted = list[str]()
-
-    def note(_graph: Graph, entry: TableEntry) -> None:
-        both.wait()
-        noted.append(entry.table_key)
-
-    monkeypatch.setattr("omnigraph_ops.stages.optimize.budget.record_deferral", note)
+    noted = when_asked(monkeypatch, Storage, "write", both.wait, about=f"^{INGEST_DIR}/", times=None)
     optimize_all(graph, budget=BudgetTerms(deadline=0.0))
-    assert sorted(noted) == [KNOWS, PERSON]
+    assert sorted(noted) == [f"{INGEST_DIR}/edge.Knows.json", f"{INGEST_DIR}/node.Person.json"]
 
 
 def test_auto_takes_only_what_is_past_a_threshold(demo_graph: DemoGraph, stamp: int) -> None:

@@ -4,23 +4,21 @@ from __future__ import annotations
 
 import shutil
 import threading
-from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import lance
 import pytest
+from lance import LanceDataset
 
 from omnigraph_ops import serde
 from omnigraph_ops.coordination.lease import read_lease
 from omnigraph_ops.errors import InvalidInput, RecoveryPending, StalePlan, UnknownTable
 from omnigraph_ops.graph import open_graph
 from omnigraph_ops.graph.sidecars import sidecar_path
-from omnigraph_ops.lance.gateway import Dataset
-from omnigraph_ops.lance.versions import Removed, remove_versions
 from omnigraph_ops.models.cleanup import CleanupPlan, OrphanedFork, RetentionPolicy, TableCleanupPlan
 from omnigraph_ops.requests import build
-from omnigraph_ops.stages.cleanup import apply
 from omnigraph_ops.stages.cleanup.apply import cleanup_all, cleanup_table, remove_orphaned_forks
 from omnigraph_ops.stages.cleanup.plan import plan_cleanup
 from omnigraph_ops.stages.cleanup.stage import CleanupRequest
@@ -77,12 +75,14 @@ def test_tables_are_cleaned_side_by_side_in_one_turn(
     assert len(plan.tables) == 6
     all_here = threading.Barrier(together)
 
-    def remove(dataset: Dataset, versions: Sequence[int], *, deletes_per_second: int | None) -> Removed:
-        all_here.wait(60)
-        limits.append(deletes_per_second)
-        return remove_versions(dataset, versions, deletes_per_second=None)
+    real = LanceDataset.cleanup_old_versions
 
-    monkeypatch.setattr(apply, "remove_versions", remove)
+    def remove(dataset: LanceDataset, *, delete_rate_limit: int | None, **options: Any) -> Any:
+        all_here.wait(60)
+        limits.append(delete_rate_limit)
+        return real(dataset, **options)
+
+    monkeypatch.setattr(LanceDataset, "cleanup_old_versions", remove)
     report = cleanup_all(graph, plan)
     assert [(t.table_key, t.versions, t.error) for t in report.tables] == [
         (t.table_key, t.versions, None) for t in plan.tables

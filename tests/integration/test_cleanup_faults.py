@@ -4,17 +4,16 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
-from typing import Any
+from types import SimpleNamespace
 
 import pytest
+from lance import LanceDataset
 
 from omnigraph_ops.coordination.state import REMOVALS_DIR
 from omnigraph_ops.errors import StorageError
 from omnigraph_ops.graph import Graph
 from omnigraph_ops.graph.layout import version_path
 from omnigraph_ops.graph.state import TableEntry
-from omnigraph_ops.lance.gateway import Dataset, LanceFailure
-from omnigraph_ops.lance.versions import Removed
 from omnigraph_ops.models.cleanup import CleanupReport, CleanupStats, RetentionPolicy
 from omnigraph_ops.stages.cleanup import apply
 from omnigraph_ops.stages.cleanup.plan import plan_cleanup
@@ -22,6 +21,7 @@ from omnigraph_ops.stages.cleanup.stage import report_view
 from omnigraph_ops.stages.optimize.run import optimize_all
 from omnigraph_ops.storage.store import Storage
 from tests.conftest import DemoGraph
+from tests.support.edges import raising, when_asked
 from tests.support.rows import rows_everywhere
 from tests.support.shell import runner
 from tests.support.writers import copies, entry_of, write
@@ -45,15 +45,9 @@ def test_a_deletion_that_fails_is_one_row_and_forks_still_go(
 ) -> None:
     graph, cli = demo_graph(stamp=stamp, **SMALL, written_branches=1), runner(capsys)
     graph.manifest().branches.delete("review/hires-1")
-    rows, path, real = rows_everywhere(graph), entry_of(graph, KNOWS).path, apply.remove_versions
-
-    def refuse(dataset: Dataset, doomed: tuple[int, ...], **options: Any) -> Removed:
-        if path in dataset.uri:
-            raise LanceFailure(f"cannot clean up {dataset.uri}: 403 Forbidden")
-        return real(dataset, doomed, **options)
-
+    rows, path = rows_everywhere(graph), entry_of(graph, KNOWS).path
     with monkeypatch.context() as failing:
-        failing.setattr(apply, "remove_versions", refuse)
+        when_asked(failing, LanceDataset, "cleanup_old_versions", raising(OSError("403 Forbidden")), about=f"{path}$")
         outcome = cli("cleanup --keep 1 --confirm --json", graph.uri)
     assert outcome.code == 1
     assert "Error: cleanup failed for 1 of 2 table(s), nothing else is affected" in outcome.err
@@ -70,18 +64,16 @@ def test_a_deletion_that_fails_is_one_row_and_forks_still_go(
 def test_a_branch_that_somebody_deletes_meanwhile_is_no_damage(
     demo_graph: DemoGraph, stamp: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    graph, real = demo_graph(stamp=stamp, **SMALL, lazy_branches=1), apply.remove_versions
+    graph = demo_graph(stamp=stamp, **SMALL, lazy_branches=1)
     write(graph, PERSON, copies("later"))
     pinned = entry_of(graph, PERSON, "lazy-1")
 
-    def beside(dataset: Dataset, doomed: tuple[int, ...], **options: Any) -> Removed:
-        done = real(dataset, doomed, **options)
+    def beside() -> None:
         graph.manifest().branches.delete("lazy-1")
         version_file(graph, pinned).unlink()
-        return done
 
     plan = plan_cleanup(graph, RetentionPolicy(keep_versions=1))
-    monkeypatch.setattr(apply, "remove_versions", beside)
+    when_asked(monkeypatch, LanceDataset, "cleanup_old_versions", beside, after=True)
     stats = apply.cleanup_table(graph, plan, PERSON)
     assert (stats.error, stats.old_versions_removed > 0) == (None, True)
 
@@ -89,17 +81,11 @@ def test_a_branch_that_somebody_deletes_meanwhile_is_no_damage(
 def test_a_version_that_is_published_and_gone_is_damage(
     demo_graph: DemoGraph, stamp: int, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    graph, real = demo_graph(stamp=stamp, **SMALL, lazy_branches=1), apply.remove_versions
+    graph = demo_graph(stamp=stamp, **SMALL, lazy_branches=1)
     write(graph, PERSON, copies("later"))
     pinned = entry_of(graph, PERSON, "lazy-1")
-
-    def too_much(dataset: Dataset, doomed: tuple[int, ...], **options: Any) -> Removed:
-        done = real(dataset, doomed, **options)
-        if pinned.path in dataset.uri:
-            version_file(graph, pinned).unlink()
-        return done
-
-    monkeypatch.setattr(apply, "remove_versions", too_much)
+    too_much, about = version_file(graph, pinned).unlink, f"{pinned.path}$"
+    when_asked(monkeypatch, LanceDataset, "cleanup_old_versions", too_much, about=about, after=True)
     outcome = runner(capsys)("cleanup --keep 1 --confirm --json", graph.uri)
     assert outcome.code == 1
     row = next(t for t in outcome.json["tables"] if t["table_key"] == PERSON)
@@ -118,15 +104,9 @@ def test_an_announcement_that_cannot_be_taken_back_hides_nothing_that_was_remove
     demo_graph: DemoGraph, stamp: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     graph = demo_graph(stamp=stamp, **SMALL)
-    plan, delete = plan_cleanup(graph, RetentionPolicy(keep_versions=1)), Storage.delete
-
-    def refusing(self: Storage, path: str) -> None:
-        if path.startswith(REMOVALS_DIR):
-            raise StorageError("503 Slow Down")
-        delete(self, path)
-
+    plan, slow = plan_cleanup(graph, RetentionPolicy(keep_versions=1)), raising(StorageError("503 Slow Down"))
     with monkeypatch.context() as failing:
-        failing.setattr(Storage, "delete", refusing)
+        when_asked(failing, Storage, "delete", slow, about=f"^{REMOVALS_DIR}", times=None)
         report = apply.cleanup_all(graph, plan)
     assert {t.table_key: len(t.versions) for t in report.tables} == {t.table_key: len(t.versions) for t in plan.tables}
     assert report.versions_removed == sum(len(t.versions) for t in plan.tables) > 0
@@ -148,7 +128,8 @@ def test_deletes_that_the_store_refuses_in_silence_are_a_failure(
     """Lance counts what it deleted and passes over what it may not."""
     graph, cli = demo_graph(stamp=6, **SMALL), runner(capsys)
     before = versions(graph, PERSON)
-    monkeypatch.setattr(apply, "remove_versions", lambda *_, **__: Removed(bytes_removed=0, old_versions=0))
+    nothing = SimpleNamespace(bytes_removed=0, old_versions=0)
+    monkeypatch.setattr(LanceDataset, "cleanup_old_versions", lambda *_, **__: nothing)
     outcome = cli("cleanup --keep 1 --confirm --json", graph.uri)
     assert outcome.code == 1
     assert all("may this account delete objects?" in t["error"] for t in outcome.json["tables"])

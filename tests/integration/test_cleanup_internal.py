@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
+from lance import LanceDataset
 
 from omnigraph_ops.config.settings import Settings
 from omnigraph_ops.coordination.fence import INTERNAL_COMPACTION, fenced
@@ -17,8 +17,6 @@ from omnigraph_ops.coordination.lease import working_holder
 from omnigraph_ops.errors import StalePlan
 from omnigraph_ops.graph import Graph
 from omnigraph_ops.graph.layout import COMMITS_DIR, MANIFEST_DIR, any_version_of
-from omnigraph_ops.lance.gateway import Dataset
-from omnigraph_ops.lance.versions import Removed, remove_versions
 from omnigraph_ops.models.cleanup import CleanupPlan, RetentionPolicy, TableCleanupPlan
 from omnigraph_ops.stages.cleanup.apply import cleanup_all, cleanup_table
 from omnigraph_ops.stages.cleanup.plan import plan_cleanup
@@ -26,6 +24,7 @@ from omnigraph_ops.stages.cleanup.policy import NOT_ALONE, InternalTables
 from omnigraph_ops.stages.cleanup.stage import Cleanup
 from omnigraph_ops.stages.optimize.run import optimize_all
 from tests.conftest import DemoGraph
+from tests.support.edges import when_asked
 from tests.support.rows import rows_everywhere
 from tests.support.writers import copies, write
 
@@ -174,14 +173,16 @@ def test_what_goes_beyond_the_plan_is_damage(
     place_hold(graph.storage, [version], kind=HoldKind.READER, reason="a report", ttl_seconds=600)
     plan = plan_cleanup(graph, KEEP_1)
 
-    def too_much(dataset: Dataset, versions: Sequence[int], **limits: Any) -> Removed:
+    real = LanceDataset.cleanup_old_versions
+
+    def too_much(dataset: LanceDataset, *, versions: list[int], **options: Any) -> Any:
         if dataset.uri.endswith(MANIFEST_DIR) and beyond == "a version":
-            versions = (*versions, spared)
+            versions = [*versions, spared]
         elif dataset.uri.endswith(MANIFEST_DIR):
             write(graph, "node:Person", copies("late"))
-        return remove_versions(dataset, versions, **limits)
+        return real(dataset, versions=versions, **options)
 
-    monkeypatch.setattr("omnigraph_ops.stages.cleanup.apply.remove_versions", too_much)
+    monkeypatch.setattr(LanceDataset, "cleanup_old_versions", too_much)
     stats = next(t for t in cleanup_all(graph, plan).tables if t.table_key == MANIFEST_DIR)
     assert stats.error is not None
     problem = f"version {spared} is gone" if beyond == "a version" else "branch main does not read as before"
@@ -245,14 +246,14 @@ def test_parts_may_be_applied_alone_and_in_any_order(demo_graph: DemoGraph, stam
 
 
 def test_the_fence_is_not_lifted_in_the_middle(demo_graph: DemoGraph, monkeypatch: pytest.MonkeyPatch) -> None:
-    graph, seen = demo_graph(settings=ALONE, **SMALL), dict[str, str | None]()
+    graph, purposes = demo_graph(settings=ALONE, **SMALL), list[str | None]()
 
-    def noted(dataset: Dataset, versions: Sequence[int], **limits: Any) -> Removed:
+    def noted() -> None:
         lease = working_holder(graph.storage)
-        seen[dataset.uri.rpartition("/")[2]] = lease.purpose if lease else None
-        return remove_versions(dataset, versions, **limits)
+        purposes.append(lease.purpose if lease else None)
 
-    monkeypatch.setattr("omnigraph_ops.stages.cleanup.apply.remove_versions", noted)
+    asked = when_asked(monkeypatch, LanceDataset, "cleanup_old_versions", noted, times=None)
     assert not cleanup_all(graph, plan_cleanup(graph, KEEP_1)).failed
+    seen = dict(zip((uri.rpartition("/")[2] for uri in asked), purposes, strict=True))
     assert seen[MANIFEST_DIR] == INTERNAL_COMPACTION
     assert [purpose for name, purpose in seen.items() if purpose == INTERNAL_COMPACTION and name[0] != "_"] == []

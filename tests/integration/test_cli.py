@@ -14,8 +14,11 @@ import pytest
 
 from omnigraph_ops import __version__
 from omnigraph_ops.cli import main
+from omnigraph_ops.graph.layout import RECOVERY_DIR
+from omnigraph_ops.storage.store import Storage
 from tests.conftest import DemoGraph
 from tests.support.converged import assert_converged, assert_pins_are_heads
+from tests.support.edges import raising, when_asked
 from tests.support.rows import rows_everywhere, tree_of
 from tests.support.shell import Cli, Outcome, assert_refused
 
@@ -239,10 +242,8 @@ def test_demo_graph_writes_what_was_asked_for(cli: Cli, tmp_path: Path, stamp: i
 def test_an_unforeseen_error_is_still_one_sentence(
     cli: Cli, demo_graph: DemoGraph, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def burn(*_: object, **__: object) -> None:
-        raise ZeroDivisionError("first line\nsecond line")
-
-    monkeypatch.setattr("omnigraph_ops.stages.recovery.check.check", burn)
+    burn = raising(ZeroDivisionError("first line\nsecond line"))
+    when_asked(monkeypatch, Storage, "list", burn, about=f"^{RECOVERY_DIR}$")
     outcome = cli("check", demo_graph(**SMALL).uri, "--quiet")
     assert outcome.code == 1
     assert outcome.err.startswith("Error: unexpected ZeroDivisionError: first line; run `omnigraph-ops check`")

@@ -9,16 +9,17 @@ import lance
 import numpy as np
 import pyarrow as pa
 import pytest
+from lance.dataset import DatasetOptimizer
 
 from omnigraph_ops.config.settings import Settings
 from omnigraph_ops.graph import Graph, open_graph
-from omnigraph_ops.lance.gateway import Dataset, LanceFailure
+from omnigraph_ops.lance.gateway import Dataset
 from omnigraph_ops.models.optimize import OptimizeDecision, RewritePolicy, TablePlan
 from omnigraph_ops.stages.health.read import health
-from omnigraph_ops.stages.optimize import index_work
 from omnigraph_ops.stages.optimize.run import optimize_all, plan_optimize
 from tests.conftest import DemoGraph
 from tests.support import plain
+from tests.support.edges import raising, when_asked
 from tests.support.vectors import clustered, column_of
 from tests.support.writers import copies, delete_first, entry_of, write
 
@@ -122,13 +123,11 @@ def test_without_the_fold_deleted_rows_are_not_rewritten_away(
     graph = demo_graph(stamp=stamp, **LOADED)
     assert not optimize_all(graph).failed
     write(graph, KEY, forget)
-
-    def failing(*_: object) -> None:
-        raise LanceFailure("no answer")
-
+    failing = raising(OSError("no answer"))
     with monkeypatch.context() as patch:
-        patch.setattr(index_work, "fold_index", failing)
-        patch.setattr(index_work, "build_index", failing)
+        when_asked(patch, DatasetOptimizer, "optimize_indices", failing, times=None)
+        for build in ("create_index", "create_scalar_index"):
+            when_asked(patch, lance.LanceDataset, build, failing, times=None)
         assert [t.table_key for t in optimize_all(graph).failed] == [KEY]
     assert deleted(pinned(graph)) > 0
     assert_all_found(pinned(graph))

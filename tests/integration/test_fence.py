@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -37,12 +37,16 @@ from omnigraph_ops.graph.layout import SCHEMA_APPLY_LOCK
 from omnigraph_ops.graph.sidecars import write_sidecar
 from omnigraph_ops.lance.gateway import Dataset, LanceGateway
 from omnigraph_ops.models.health import CheckStatus
-from omnigraph_ops.models.optimize import SkipReason, TableStats
-from omnigraph_ops.stages.optimize import run, units
+from omnigraph_ops.models.optimize import SkipReason
+from omnigraph_ops.models.outcomes import StageReport
+from omnigraph_ops.models.runs import Unit
+from omnigraph_ops.progress import Run
+from omnigraph_ops.stages.optimize import units
 from omnigraph_ops.stages.optimize.run import optimize_all
 from omnigraph_ops.stages.recovery.check import check
 from omnigraph_ops.stages.recovery.recover import recover
 from omnigraph_ops.storage.store import Storage
+from tests.support.edges import when_rewritten
 from tests.support.fences import killed_behind_its_fence
 from tests.support.shell import Cli
 
@@ -191,21 +195,21 @@ def test_a_bounded_fence_is_lifted_in_time_and_the_run_goes_on_no_longer_alone(t
 def test_a_fence_that_is_lifted_in_the_middle_of_a_run_takes_its_exclusivity_away(
     graph: Graph, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    graph, lifted, alone = graph.with_settings(Settings()), threading.Event(), []
-    real = run.optimize_internal
+    graph, lifted, lift_now = graph.with_settings(Settings()), threading.Event(), threading.Event()
+    alone = list[bool]()
 
-    def after_the_tables(seen: Graph) -> Sequence[TableStats]:
-        alone.append(seen.is_alone())
-        monkeypatch.undo()
-        lift_now.set()
-        assert lifted.wait(300)
-        return real(seen)
+    class Lifts(Run):
+        def ended(self, unit: Unit, did: StageReport | None) -> None:
+            if unit.table_key == "node:Person" and not alone:
+                alone.append(behind_fence.is_alone())
+                lift_now.set()
+                assert lifted.wait(300)
 
-    lift_now = threading.Event()
-    monkeypatch.setattr(run, "optimize_internal", after_the_tables)
-    monkeypatch.setattr(fence.threading, "Timer", partial(_TimerOf, lift_now))
-    with fenced(graph, at_most_seconds=60, on_lift=lifted.set) as behind_fence:
-        stats = {t.table_key: t for t in optimize_all(behind_fence).tables}
+    with monkeypatch.context() as timers, contextlib.ExitStack() as fences:
+        timers.setattr(fence.threading, "Timer", partial(_TimerOf, lift_now))
+        behind_fence = fences.enter_context(fenced(graph, at_most_seconds=60, on_lift=lifted.set))
+        timers.undo()
+        stats = {t.table_key: t for t in optimize_all(behind_fence.with_run(Lifts())).tables}
     assert alone == [True]
     assert stats["node:Person"].committed
     assert stats["__manifest"].skipped is SkipReason.NOT_EXCLUSIVE
@@ -233,13 +237,8 @@ def test_what_was_compacted_is_not_committed_once_the_fence_is_gone(
     graph: Graph, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It takes long with many versions, and a publish that meets this commit records a wrong version of the graph."""
-    graph, execute = graph.with_settings(Settings()), units.execute_task
-
-    def unlocked_meanwhile(dataset: Dataset, task: str) -> str:
-        unlock(open_graph(graph.uri), force=True)
-        return execute(dataset, task)
-
-    monkeypatch.setattr(units, "execute_task", unlocked_meanwhile)
+    graph = graph.with_settings(Settings())
+    when_rewritten(monkeypatch, lambda: unlock(open_graph(graph.uri), force=True), times=None)
     with fenced(graph) as behind_fence:
         before = graph.manifest().version
         stats = units.optimize_internal(behind_fence)

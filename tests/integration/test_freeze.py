@@ -27,7 +27,7 @@ from omnigraph_ops.coordination.holds import (
     write_hold,
 )
 from omnigraph_ops.coordination.lease import committer_turn
-from omnigraph_ops.coordination.state import HOLDS_DIR
+from omnigraph_ops.coordination.state import HOLDS_DIR, LEASE_PATH
 from omnigraph_ops.errors import (
     CorruptGraph,
     GraphFrozen,
@@ -43,12 +43,11 @@ from omnigraph_ops.graph.layout import MANIFEST_DIR, SCHEMA_APPLY_LOCK
 from omnigraph_ops.graph.references import base_states
 from omnigraph_ops.graph.sidecars import write_sidecar
 from omnigraph_ops.models.cleanup import RetentionPolicy
-from omnigraph_ops.models.freeze import Freeze, HoldState, PinRole, UnfreezeReport
+from omnigraph_ops.models.freeze import Freeze, HoldState, PinRole
 from omnigraph_ops.models.optimize import OptimizeDecision, SkipReason
 from omnigraph_ops.stages.backup.take import BackupOptions, backup_graph
 from omnigraph_ops.stages.cleanup.apply import cleanup_all, cleanup_table
 from omnigraph_ops.stages.cleanup.plan import plan_cleanup
-from omnigraph_ops.stages.freeze import take
 from omnigraph_ops.stages.freeze.observe import verify_cut
 from omnigraph_ops.stages.freeze.take import extend_freeze, freeze_graph, hold_version, list_holds, read_freeze, release
 from omnigraph_ops.stages.optimize.run import optimize_all, optimize_table, plan_optimize
@@ -61,6 +60,7 @@ from omnigraph_ops.stages.repair.run import apply_repair, preview_repair
 from omnigraph_ops.storage.store import Storage
 from tests.conftest import DemoGraph
 from tests.support.converged import assert_no_leftovers
+from tests.support.edges import when_asked
 from tests.support.freezes import freeze_tags, make_branch_anew
 from tests.support.orphans import KNOWS, PERSON, WEEK, age, drop
 from tests.support.plain import append, indexed, opened
@@ -338,14 +338,12 @@ def test_maintenance_stops_at_its_next_unit_once_a_freeze_is_announced(
     graph = demo_graph(**SMALL)
     seen: list[str] = []
 
-    def announced(other: Graph, freeze_id: str, tables: object) -> object:
+    def is_announced() -> None:
         with pytest.raises(GraphFrozen):
             optimize_table(open_graph(graph.uri), PERSON)
         seen.extend(h.state for h in list_holds(graph).holds)
-        return observe(other, freeze_id, tables)  # type: ignore[arg-type]
 
-    observe = take.observe_cut
-    monkeypatch.setattr(take, "observe_cut", announced)
+    when_asked(monkeypatch, Storage, "write", is_announced, about=f"^{HOLDS_DIR}/", after=True)
     freeze_graph(graph)
     assert seen == [HoldState.STARTING]
 
@@ -354,15 +352,13 @@ def test_a_version_that_goes_while_it_is_frozen_fails_the_freeze_whole(
     demo_graph: DemoGraph, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     graph = demo_graph(**SMALL)
-    observe = take.observe_cut
 
-    def overtaken(other: Graph, freeze_id: str, tables: object) -> object:
-        look = observe(other, freeze_id, tables)  # type: ignore[arg-type]
+    def overtaken() -> None:
         write(graph, PERSON, copies("late"))
         collect_like_an_engine(graph)
-        return look
 
-    monkeypatch.setattr(take, "observe_cut", overtaken)
+    # Once it knows what it freezes, and before the first tag.
+    when_asked(monkeypatch, Storage, "write", overtaken, about=f"^{HOLDS_DIR}/", skip=1)
     with pytest.raises(PublishConflict, match="nothing stays frozen"):
         freeze_graph(graph)
     assert freeze_tags(graph.uri) == set()
@@ -602,13 +598,7 @@ def test_one_of_several_that_another_process_ends_meanwhile_keeps_none_of_the_ot
     graph = demo_graph(**SMALL)
     first, second, third = (freeze_graph(graph, owner="me@host").freeze_id for _ in range(3))
 
-    def beside_another(of: Graph, freeze_id: str) -> UnfreezeReport:
-        report = unfreeze(of, freeze_id)
-        if freeze_id == first:
-            unfreeze(of, second)
-        return report
-
-    monkeypatch.setattr("omnigraph_ops.coordination.freezes.unfreeze", beside_another)
+    when_asked(monkeypatch, Storage, "write", lambda: unfreeze(graph, second), about=f"^{LEASE_PATH}-", after=True)
     report = unfreeze_all(graph, "me@host")
     assert (report.released, freezes(graph.storage), freeze_tags(graph.uri)) == ((first, third), (), set())
 

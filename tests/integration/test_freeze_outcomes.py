@@ -8,9 +8,9 @@ import time
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import pytest
+from lance.dataset import Tags
 
 from omnigraph_ops.config.terms import BackupOptions
 from omnigraph_ops.coordination.freezes import unfreeze
@@ -19,12 +19,13 @@ from omnigraph_ops.coordination.lease import committer_turn
 from omnigraph_ops.errors import InvalidInput, LeaseHeld
 from omnigraph_ops.graph import Graph
 from omnigraph_ops.graph.layout import EXPIRY_BRANCH_PREFIX
+from omnigraph_ops.lance.gateway import LanceGateway
 from omnigraph_ops.progress import Lines
 from omnigraph_ops.stages.backup.take import backup_graph
-from omnigraph_ops.stages.freeze import take
 from omnigraph_ops.stages.freeze.observe import verify_cut
 from omnigraph_ops.stages.freeze.take import freeze_graph, read_freeze
 from tests.conftest import DemoGraph
+from tests.support.edges import when_asked
 from tests.support.freezes import freeze_tags
 from tests.support.leases import take_over
 
@@ -56,13 +57,8 @@ def test_a_freeze_that_ended_while_it_waited_is_not_brought_back(
 def test_a_freeze_whose_time_is_over_when_it_is_tagged_is_none(
     demo_graph: DemoGraph, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    graph, tag_all = demo_graph(**SMALL), take._tag_all
-
-    def slow(*arguments: object) -> None:
-        tag_all(*arguments)  # type: ignore[arg-type]
-        over(graph)
-
-    monkeypatch.setattr(take, "_tag_all", slow)
+    graph = demo_graph(**SMALL)
+    when_asked(monkeypatch, Tags, "create", lambda: over(graph), after=True)
     with pytest.raises(InvalidInput, match="ended before it was taken"):
         freeze_graph(graph)
     assert (freezes(graph.storage), freeze_tags(graph.uri)) == ((), set())
@@ -74,12 +70,10 @@ def test_a_freeze_that_lost_the_lease_while_it_tagged_is_none(
     """The other run may have removed what was found there a moment ago."""
     graph = demo_graph(**SMALL)
 
-    def looked(*arguments: Any) -> Any:
-        found = verify_cut(*arguments)
-        take_over(graph.storage)
-        return found
+    def when_looking() -> None:
+        when_asked(monkeypatch, LanceGateway, "open", lambda: take_over(graph.storage))
 
-    monkeypatch.setattr(take, "verify_cut", looked)
+    when_asked(monkeypatch, Tags, "create", when_looking, after=True)
     with pytest.raises(LeaseHeld, match="taken over"):
         freeze_graph(graph)
     assert [hold for hold in freezes(graph.storage) if not hold.starting] == []
@@ -114,10 +108,8 @@ def test_a_freeze_that_is_still_being_taken_is_none_yet(
     demo_graph: DemoGraph, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     graph, refused = demo_graph(**SMALL), []
-    real = take.create_tag
 
-    def tagging(*arguments: Any, **named: Any) -> None:
-        monkeypatch.setattr(take, "create_tag", real)
+    def tagging() -> None:
         (hold,) = freezes(graph.storage)
         acts: list[Callable[[], object]] = [
             lambda: read_freeze(graph, hold.hold_id),
@@ -127,9 +119,8 @@ def test_a_freeze_that_is_still_being_taken_is_none_yet(
             with pytest.raises(InvalidInput, match="is still being taken"):
                 act()
             refused.append(act)
-        real(*arguments, **named)
 
-    monkeypatch.setattr(take, "create_tag", tagging)
+    when_asked(monkeypatch, Tags, "create", tagging)
     freeze = freeze_graph(graph)
     assert len(refused) == 2
     assert read_freeze(graph, freeze.freeze_id) == freeze

@@ -7,20 +7,20 @@ from collections.abc import Callable
 from dataclasses import replace
 
 import pytest
+from lance.dataset import Tags
 
 from omnigraph_ops.coordination import environment
-from omnigraph_ops.coordination import freezes as release
 from omnigraph_ops.coordination.freezes import refuse_frozen, sweep_ended, unfreeze
 from omnigraph_ops.coordination.holds import hold_path, read_hold, write_hold
 from omnigraph_ops.errors import StorageError
 from omnigraph_ops.graph import Graph
-from omnigraph_ops.lance.gateway import LanceFailure
 from omnigraph_ops.stages.freeze.take import freeze_graph, list_holds
 from omnigraph_ops.stages.optimize.run import optimize_all
 from omnigraph_ops.stages.recovery.recover import recover
 from omnigraph_ops.storage.store import Storage
 from tests.conftest import DemoGraph
 from tests.support.converged import assert_no_leftovers
+from tests.support.edges import raising, when_asked
 from tests.support.freezes import freeze_tags
 
 SMALL = {"loads": 3, "rows": 9, "node_types": 1}
@@ -35,9 +35,7 @@ def ended_freeze(graph: Graph) -> str:
     return freeze_id
 
 
-def deny(dataset: object, name: str) -> bool:
-    """A store that lets nobody delete a tag. Pure."""
-    raise LanceFailure(f"cannot remove tag {name}: Access Denied")
+DENIED = raising(OSError("Access Denied"))
 
 
 def optimize(graph: Graph) -> None:
@@ -60,9 +58,9 @@ def test_what_may_not_delete_tags_works_beside_an_ended_freeze_and_says_so(
 ) -> None:
     graph = demo_graph(**SMALL)
     ended = ended_freeze(graph)
-    tags, delete = freeze_tags(graph.uri), release.delete_tag
+    tags = freeze_tags(graph.uri)
     with monkeypatch.context() as account:
-        account.setattr(release, "delete_tag", lambda d, name: (deny if ended in name else delete)(d, name))
+        when_asked(account, Tags, "delete", DENIED, about=ended, times=None)
         stage(graph)
     assert freeze_tags(graph.uri) == tags
     assert f"ended freeze {ended}: tags stay until a run that may delete them comes by; cannot remove" in caplog.text
@@ -78,8 +76,7 @@ def test_one_that_cannot_be_ended_keeps_no_other_one(demo_graph: DemoGraph, monk
         hold = read_hold(graph.storage, freeze_id)
         assert hold is not None
         write_hold(graph.storage, replace(hold, expires_at=time.time() - 1))
-    delete = release.delete_tag
-    monkeypatch.setattr(release, "delete_tag", lambda d, name: (deny if kept in name else delete)(d, name))
+    when_asked(monkeypatch, Tags, "delete", DENIED, about=kept, times=None)
     assert sweep_ended(graph) == (other,)
 
 
@@ -88,14 +85,11 @@ def test_who_may_only_read_sees_the_holds_beside_an_ended_freeze(
 ) -> None:
     graph = demo_graph(**SMALL)
     ended = ended_freeze(graph)
-
-    def create(storage: Storage, path: str, data: bytes) -> bool:
-        raise StorageError(f"cannot create {path}: Access Denied")
-
-    monkeypatch.setattr(Storage, "create", create)
+    refused = raising(StorageError("cannot create it: Access Denied"))
+    when_asked(monkeypatch, Storage, "create", refused, times=None)
     assert (list_holds(graph).holds, list_holds(graph).swept) == ((), ())
     assert "ended freezes: tags stay" in caplog.text
-    monkeypatch.setattr(Storage, "write", create)
+    when_asked(monkeypatch, Storage, "write", refused, times=None)
     environment._known().clear()
     refuse_frozen(graph)
     assert graph.storage.exists(hold_path(ended))

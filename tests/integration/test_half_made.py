@@ -5,13 +5,14 @@ from __future__ import annotations
 import os
 import shutil
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import pytest
 
-from omnigraph_ops.coordination.lease import LeaseKeeper
+from omnigraph_ops.coordination.state import LEASE_PATH
 from omnigraph_ops.graph.graph import Graph
 from omnigraph_ops.graph.layout import COMMITS_DIR, MANIFEST_DIR, SCHEMA_APPLY_LOCK, branch_reference
 from omnigraph_ops.graph.publish import publish, table_update
@@ -22,9 +23,10 @@ from omnigraph_ops.stages.orphans.plan import plan_orphans
 from omnigraph_ops.stages.recovery import half_made
 from omnigraph_ops.stages.recovery.check import check
 from omnigraph_ops.stages.recovery.recover import recover
-from omnigraph_ops.storage.inventory import OpsFault
+from omnigraph_ops.storage.store import Storage
 from tests.conftest import DemoGraph
 from tests.crash.harness_state import QUICK
+from tests.support.edges import raising, when_asked
 from tests.support.orphans import age
 from tests.support.rows import rows_everywhere
 from tests.support.sidecars import TABLE, arm, make_branch, on_branch
@@ -243,16 +245,16 @@ def test_a_reference_without_files_goes(graph: Graph) -> None:
 
 
 @pytest.mark.parametrize("stamp", [3])
-def test_a_branch_that_is_made_again_meanwhile_stays(graph: Graph, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_branch_that_is_made_again_meanwhile_stays(graph: Graph) -> None:
     """Another process deleted it and makes it anew, while this one waits whether that goes on."""
     _deleted_but_for_the_files(graph)
 
-    def made_again(_run: Run, _seconds: float) -> None:
-        shutil.rmtree(Path(graph.uri, MANIFEST_DIR, "tree", SIDE))
-        graph.manifest().create_branch(SIDE)
+    class MadeAgain(Run):
+        def pause(self, seconds: float) -> None:
+            shutil.rmtree(Path(graph.uri, MANIFEST_DIR, "tree", SIDE))
+            graph.manifest().create_branch(SIDE)
 
-    monkeypatch.setattr(Run, "pause", made_again)
-    recover(graph)
+    recover(graph.with_run(MadeAgain()))
     assert graph.state(SIDE).entries
 
 
@@ -261,8 +263,14 @@ def test_what_is_written_while_it_is_looked_at_stays(graph: Graph, monkeypatch: 
     _deleted_but_for_the_files(graph)
     tree = Path(graph.uri, MANIFEST_DIR, "tree", SIDE)
     late = tree / "_versions" / "18446744073709551000.manifest"
-    monkeypatch.setattr(LeaseKeeper, "assert_held", lambda _keeper: late.write_bytes(b"of an engine at work"))
-    (outcome, *_) = recover(graph).outcomes
+    writes = partial(late.write_bytes, b"of an engine at work")
+
+    class WrittenAfterTheWait(Run):
+        def pause(self, seconds: float) -> None:
+            """Once it was judged, when the lease is looked at again."""
+            when_asked(monkeypatch, Storage, "read", writes, about=f"^{LEASE_PATH}-")
+
+    (outcome, *_) = recover(graph.with_run(WrittenAfterTheWait())).outcomes
     assert (outcome.action, "changed while it was looked at" in outcome.detail) == ("deferred", True)
     assert len(list(tree.rglob("*.manifest"))) == 2
 
@@ -314,10 +322,7 @@ def test_what_may_not_be_deleted_stops_nothing_else(graph: Graph, monkeypatch: p
     _deleted_but_for_the_files(graph)
     arm(graph, age_seconds=3600)
 
-    def denied(_storage: object, paths: Sequence[str]) -> tuple[OpsFault, ...]:
-        return tuple(OpsFault(path=path, reason="access denied") for path in paths)
-
-    monkeypatch.setattr(half_made, "remove_files", denied)
+    when_asked(monkeypatch, os, "unlink", raising(PermissionError("access denied")), about=f"/tree/{SIDE}/", times=None)
     report = recover(graph)
     assert [o.action for o in report.outcomes] == ["rolled_back", "deferred"]
     assert "access denied" in report.outcomes[-1].detail

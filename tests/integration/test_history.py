@@ -22,14 +22,13 @@ from omnigraph_ops.cli.recording import Recorder
 from omnigraph_ops.coordination.state import HISTORY_PATH
 from omnigraph_ops.errors import OpsError, StorageError
 from omnigraph_ops.graph import Graph
-from omnigraph_ops.graph.layout import now_us
+from omnigraph_ops.graph.layout import RECOVERY_DIR, now_us
 from omnigraph_ops.lance.gateway import LanceFailure
 from omnigraph_ops.lance.history_table import MAINTAINED_EVERY, HistoryTable, rows_of
 from omnigraph_ops.models.history import RunOutcome, RunRecord
 from omnigraph_ops.models.orphans import OrphansPlan
 from omnigraph_ops.outcomes import history
 from omnigraph_ops.quantities import human_bytes
-from omnigraph_ops.stages.backup import transfer
 from omnigraph_ops.stages.health.read import health
 from omnigraph_ops.stages.orphans.apply import apply_orphans
 from omnigraph_ops.stages.orphans.plan import plan_orphans
@@ -37,6 +36,7 @@ from omnigraph_ops.stages.recovery.check import check
 from omnigraph_ops.storage.store import Storage
 from tests.conftest import DemoGraph
 from tests.support import plain
+from tests.support.edges import raising, when_asked, when_copied
 from tests.support.history import DAY_US, record
 from tests.support.orphans import age
 from tests.support.rows import rows_everywhere
@@ -210,11 +210,8 @@ def test_what_fails_after_a_record_is_written_is_said_as_that(
 def test_a_run_that_somebody_ended_says_how(
     cli: Cli, demo_graph: DemoGraph, monkeypatch: pytest.MonkeyPatch, ended: BaseException, sentence: str
 ) -> None:
-    def stopped(*_arguments: Any, **_named: Any) -> None:
-        raise ended
-
     graph = demo_graph(**SMALL)
-    monkeypatch.setattr("omnigraph_ops.stages.recovery.recover.recover", stopped)
+    when_asked(monkeypatch, Storage, "list", raising(ended), about=f"^{RECOVERY_DIR}$")
     assert cli("recover", graph.uri).code > 128
     (run,) = history.read_runs(graph)
     assert (run.outcome, run.errors) == (RunOutcome.INTERRUPTED, (sentence,))
@@ -237,11 +234,8 @@ def test_a_backup_is_a_run_that_says_what_it_copied(cli: Cli, demo_graph: DemoGr
 def test_a_backup_that_failed_has_failed(
     cli: Cli, demo_graph: DemoGraph, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def full(*_arguments: Any, **_named: Any) -> str:
-        raise StorageError("disk full")
-
     graph, target = demo_graph(**SMALL), str(tmp_path / "backups")
-    monkeypatch.setattr(transfer, "copy_file", full)
+    when_copied(monkeypatch, raising(StorageError("disk full")), times=None)
     assert_refused(cli("backup", graph.uri, target, "--quiet"), "disk full")
     (run,) = history.read_runs(graph)
     assert (run.header.verb, run.outcome, run.errors) == ("backup", FAILED, ("disk full",))

@@ -18,6 +18,7 @@ from omnigraph_ops.coordination.lease import committer_turn, read_lease
 from omnigraph_ops.coordination.state import RUNS_DIR
 from omnigraph_ops.graph import Graph, open_graph
 from omnigraph_ops.graph.lance_manifest import stored_versions
+from omnigraph_ops.graph.layout import RECOVERY_DIR
 from omnigraph_ops.lance.text_indexer import home_of, process_of
 from omnigraph_ops.models.history import RunOutcome
 from omnigraph_ops.models.runs import Unit
@@ -27,7 +28,9 @@ from omnigraph_ops.outcomes.run_journal import open_journals
 from omnigraph_ops.outcomes.runs import RecordedRun, settle
 from omnigraph_ops.parallel import in_parallel
 from omnigraph_ops.progress import Run, Stopped
+from omnigraph_ops.storage.store import Storage
 from tests.conftest import DemoGraph
+from tests.support.edges import raising, when_asked
 from tests.support.history import header
 from tests.support.killed_runs import Ended, Kill, run_command
 from tests.support.leases import is_free
@@ -247,11 +250,8 @@ def test_a_signal_while_modules_are_imported_is_one_sentence(
 def test_before_anything_began_a_signal_ends_it_there(
     cli: Cli, demo_graph: DemoGraph, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def interrupted(*_: object, **_named: object) -> None:
-        raise KeyboardInterrupt
-
     graph = demo_graph(**SMALL)
-    monkeypatch.setattr("omnigraph_ops.stages.cleanup.plan.plan_cleanup", interrupted)
+    when_asked(monkeypatch, Storage, "list", raising(KeyboardInterrupt()), about=f"^{RECOVERY_DIR}$")
     ended = cli("cleanup --keep 1 --confirm", graph.uri)
     assert (ended.code, ended.err.splitlines()[-1]) == (130, "Interrupted; the graph was not changed")
     assert history.read_runs(graph)[0].outcome is RunOutcome.INTERRUPTED

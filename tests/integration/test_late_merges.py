@@ -11,13 +11,13 @@ from omnigraph_ops.graph.graph import Graph
 from omnigraph_ops.graph.layout import new_ulid, now_us
 from omnigraph_ops.graph.sidecars import ROLLED_BACK, ROLLED_FORWARD
 from omnigraph_ops.models.health import CheckStatus
-from omnigraph_ops.stages.recovery import unpublished
 from omnigraph_ops.stages.recovery.check import check
 from omnigraph_ops.stages.recovery.recover import recover
 from tests.conftest import DemoGraph
 from tests.crash.harness_state import QUICK, check_lineage
 from tests.support.rows import rows_everywhere
 from tests.support.sidecars import TABLE, append_foreign_row, judge
+from tests.support.waits import shorten_waits
 from tests.support.writers import entry_of
 
 pytestmark = pytest.mark.slow
@@ -25,7 +25,7 @@ pytestmark = pytest.mark.slow
 
 @pytest.fixture
 def graph(demo_graph: DemoGraph, monkeypatch: pytest.MonkeyPatch) -> Graph:
-    monkeypatch.setattr(unpublished, "_SETTLE_SECONDS", 0.01)
+    shorten_waits(monkeypatch)
     return demo_graph(stamp=6, loads=3, rows=8, settings=QUICK)
 
 

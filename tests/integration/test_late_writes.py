@@ -11,13 +11,13 @@ from omnigraph_ops.graph.graph import Graph
 from omnigraph_ops.graph.publish import publish, read_ahead, table_update
 from omnigraph_ops.graph.sidecars import ROLLED_BACK, ROLLED_FORWARD
 from omnigraph_ops.models.health import CheckStatus
-from omnigraph_ops.stages.recovery import unpublished
 from omnigraph_ops.stages.recovery.check import check
 from omnigraph_ops.stages.recovery.recover import recover
 from tests.conftest import DemoGraph
 from tests.crash.harness_state import QUICK, check_lineage
 from tests.support.rows import rows_everywhere
 from tests.support.sidecars import TABLE, append_foreign_row, judge, move
+from tests.support.waits import shorten_waits
 from tests.support.writers import copies, delete_first, drift, entry_of
 
 pytestmark = pytest.mark.slow
@@ -26,7 +26,7 @@ pytestmark = pytest.mark.slow
 @pytest.fixture(params=[3, 6])
 def graph(request: pytest.FixtureRequest, demo_graph: DemoGraph, monkeypatch: pytest.MonkeyPatch) -> Graph:
     """One whose engine has the Lance of this process."""
-    monkeypatch.setattr(unpublished, "_SETTLE_SECONDS", 0.01)
+    shorten_waits(monkeypatch)
     made = demo_graph(stamp=request.param, loads=3, rows=8, settings=QUICK)
     monkeypatch.setattr(type(made.format), "engines_lance", "lance 13.")
     monkeypatch.setattr(type(made.format), "deletes_inline", False)

@@ -9,16 +9,15 @@ import lance
 import numpy as np
 import pyarrow as pa
 import pytest
+from lance.dataset import DatasetOptimizer
 
 from omnigraph_ops.config.settings import Settings
 from omnigraph_ops.coordination.rewrite_journal import open_journals
-from omnigraph_ops.lance.gateway import LanceFailure
 from omnigraph_ops.models.optimize import OptimizeDecision
-from omnigraph_ops.stages.optimize import index_work
 from omnigraph_ops.stages.optimize.run import optimize_all, plan_optimize
-from omnigraph_ops.stages.optimize.table_run import TableRun
 from tests.conftest import DemoGraph
 from tests.support import plain
+from tests.support.edges import raising, when_asked, when_compacted
 from tests.support.writers import entry_of, write
 
 pytestmark = pytest.mark.slow
@@ -77,11 +76,8 @@ def test_results_of_a_killed_run_that_an_index_made_unfit_are_done_again(
     path = tmp_path / "items.lance"
     _eight_fragments(path, kind)
 
-    def killed(*_arguments: object) -> None:
-        raise KeyboardInterrupt
-
     with monkeypatch.context() as patched, pytest.raises(KeyboardInterrupt):
-        patched.setattr(TableRun, "_commit", killed)
+        when_compacted(patched, raising(KeyboardInterrupt()))
         optimize_all(plain.opened(path, **BATCHES))
     plain.append(path, 500, 10)
     (stats,) = optimize_all(plain.opened(path, **BATCHES)).tables
@@ -178,11 +174,10 @@ def test_a_fold_that_fails_keeps_no_fragment_of_a_graph_apart(
 ) -> None:
     graph = demo_graph(stamp=stamp, loads=3, rows=8, settings=Settings(small_table_bytes=0))
 
-    def failing(*_arguments: object) -> None:
-        raise LanceFailure("cannot fold today")
-
-    for name in ("fold_index", "build_index"):
-        monkeypatch.setattr(index_work, name, failing)
+    failing = raising(OSError("cannot fold today"))
+    when_asked(monkeypatch, DatasetOptimizer, "optimize_indices", failing, times=None)
+    for build in ("create_index", "create_scalar_index"):
+        when_asked(monkeypatch, lance.LanceDataset, build, failing, times=None)
     stats = next(t for t in optimize_all(graph).tables if t.table_key == "node:Person")
     assert "cannot fold" in str(stats.error)
     # Of three: those that indexes cover stay by themselves.

@@ -6,8 +6,7 @@ from collections.abc import Callable
 
 import pytest
 
-from omnigraph_ops.coordination.window import ArmedWindow
-from omnigraph_ops.errors import LeaseHeld
+from omnigraph_ops.errors import LeaseHeld, OutcomeUnknown
 from omnigraph_ops.graph import Graph, open_graph
 from omnigraph_ops.graph.sidecars import sidecar_names
 from omnigraph_ops.graph.stamp3 import Stamp3
@@ -16,15 +15,16 @@ from omnigraph_ops.stages.optimize.units import optimize_internal
 from omnigraph_ops.stages.orphans.apply import apply_orphans
 from omnigraph_ops.stages.orphans.plan import plan_orphans
 from omnigraph_ops.stages.orphans.quarantine import purge, restore
-from omnigraph_ops.stages.recovery import unpublished
 from omnigraph_ops.stages.recovery.recover import recover
 from omnigraph_ops.stages.repair.run import apply_repair, preview_repair
 from tests.conftest import DemoGraph
 from tests.support.beside import Beside
+from tests.support.edges import raising, when_published
 from tests.support.leases import take_over
 from tests.support.orphans import plant, run
 from tests.support.record_truth import Seen
 from tests.support.sidecars import arm, move
+from tests.support.waits import shorten_waits
 from tests.support.writers import delete_first, drift
 
 PERSON = "node:Person"
@@ -70,16 +70,12 @@ def _sidecar(graph: Graph) -> Effect:
 
 def _unpublished(graph: Graph) -> Effect:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(ArmedWindow, "finish", _dies)
-        with pytest.raises(RuntimeError):
+        when_published(patch, raising(OSError("the store is away")), times=None)
+        with pytest.raises(OutcomeUnknown):
             optimize_table(graph, PERSON)
     for name in sidecar_names(graph.storage):
         graph.storage.delete(f"__recovery/{name}")
     return recover
-
-
-def _dies(*_arguments: object, **_options: object) -> None:
-    raise RuntimeError("the process is gone")
 
 
 def _late(graph: Graph) -> Effect:
@@ -92,7 +88,7 @@ def test_a_unit_that_lost_its_lease_did_nothing(
     demo_graph: DemoGraph, monkeypatch: pytest.MonkeyPatch, begun: Callable[[Graph], Effect]
 ) -> None:
     monkeypatch.setattr(Stamp3, "engines_lance", "lance 13.")  # the Lance of these tests is an engine's
-    monkeypatch.setattr(unpublished, "_SETTLE_SECONDS", 0.01)
+    shorten_waits(monkeypatch)
     graph = demo_graph(stamp=3, loads=3, rows=20, node_types=1)
     effect = begun(open_graph(graph.uri))
     alone = open_graph(graph.uri, graph.settings.model_copy(update={"exclusive": True}))

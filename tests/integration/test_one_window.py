@@ -17,7 +17,6 @@ from omnigraph_ops.coordination.holds import active_holds, write_hold
 from omnigraph_ops.errors import StorageError
 from omnigraph_ops.graph import Graph, open_graph
 from omnigraph_ops.models.health import CheckStatus
-from omnigraph_ops.stages.optimize import table_run
 from omnigraph_ops.stages.optimize.run import optimize_table
 from omnigraph_ops.stages.orphans.apply import apply_orphans
 from omnigraph_ops.stages.orphans.plan import plan_orphans
@@ -25,6 +24,7 @@ from omnigraph_ops.stages.recovery.check import check
 from omnigraph_ops.stages.recovery.recover import recover
 from tests.conftest import DemoGraph
 from tests.support import plain
+from tests.support.edges import when_rewritten
 from tests.support.leases import dead_pid
 from tests.support.orphans import PERSON, age
 from tests.support.rows import tree_of
@@ -64,14 +64,7 @@ def data_files(graph: Graph) -> set[str]:
 
 def stopped_in_the_middle(monkeypatch: pytest.MonkeyPatch, beside: Callable[[], None]) -> None:
     """The next rewrite stops when its files are written and not committed, and goes on after `beside`."""
-    real = table_run.execute_task
-
-    def execute(*arguments: object) -> str:
-        result = real(*arguments)  # type: ignore[arg-type]
-        beside()
-        return result
-
-    monkeypatch.setattr(table_run, "execute_task", execute)
+    when_rewritten(monkeypatch, beside, times=None, after=True)
 
 
 def forgotten(graph: Graph) -> None:

@@ -9,9 +9,9 @@ import lance
 import pytest
 
 from omnigraph_ops.config.settings import Settings
-from omnigraph_ops.coordination import guards, window
+from omnigraph_ops.coordination import guards
 from omnigraph_ops.coordination.lease import committer_lease
-from omnigraph_ops.errors import RecoveryNeeded, RecoveryPending, StorageError, UnknownTable
+from omnigraph_ops.errors import RecoveryNeeded, RecoveryPending, UnknownTable
 from omnigraph_ops.graph import Graph, open_graph
 from omnigraph_ops.graph.layout import new_ulid
 from omnigraph_ops.graph.sidecars import write_sidecar
@@ -25,6 +25,7 @@ from omnigraph_ops.stages.recovery.recover import recover
 from omnigraph_ops.views.view import for_terminal
 from tests.conftest import DemoGraph
 from tests.support.converged import assert_converged, assert_no_leftovers, assert_pins_are_heads
+from tests.support.edges import raising, when_published
 from tests.support.rows import rows_everywhere, scan, tree_of
 from tests.support.writers import copies, entry_of, write
 
@@ -164,12 +165,8 @@ def test_after_a_publish_that_failed_no_other_table_is_prepared(
 ) -> None:
     graph = demo_graph(stamp=stamp, **SMALL, settings=Settings(concurrency=1))
     rows, run, said = rows_everywhere(graph), Impatient(), list[str]()
-
-    def failing(*_: object, **__: object) -> None:
-        raise StorageError("no space left")
-
     with monkeypatch.context() as patch:
-        patch.setattr(window, "publish", failing)
+        when_published(patch, raising(OSError("no space left")), times=None)
         report = optimize_all(graph.with_run(run), progress=Lines(said.append))
     others = [table for table in report.failed if "pending recovery sidecar" in str(table.error)]
     (first,) = (table for table in report.failed if table not in others)

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
+import lance
 import pytest
 
 from omnigraph_ops.config.settings import Settings
@@ -13,10 +12,9 @@ from omnigraph_ops.coordination.state import REMOVALS_DIR
 from omnigraph_ops.errors import RecoveryPending, StalePlan, StorageError
 from omnigraph_ops.graph import Graph
 from omnigraph_ops.graph.sidecars import sidecar_path
-from omnigraph_ops.lance.gateway import BranchRef, Dataset, LanceFailure, LanceGateway
-from omnigraph_ops.models.cleanup import OrphanedFork, PlannedFile, RetentionPolicy
+from omnigraph_ops.lance.gateway import Dataset, LanceFailure, LanceGateway
+from omnigraph_ops.models.cleanup import RetentionPolicy
 from omnigraph_ops.models.runs import Unit
-from omnigraph_ops.stages.cleanup import apply
 from omnigraph_ops.stages.cleanup.apply import cleanup_all, remove_orphaned_forks
 from omnigraph_ops.stages.cleanup.plan import plan_cleanup
 from omnigraph_ops.stages.cleanup.stage import Cleanup
@@ -25,6 +23,7 @@ from omnigraph_ops.storage.store import Storage
 from tests.conftest import DemoGraph
 from tests.support.beside import Beside
 from tests.support.converged import assert_no_leftovers
+from tests.support.edges import when_asked
 from tests.support.leases import take_over
 from tests.support.orphans import age
 from tests.support.rows import rows_everywhere
@@ -125,16 +124,15 @@ def test_a_fork_that_was_made_anew_right_before_its_removal_stays(
     """After the last judgement of the files an engine makes the branch again, and writes on it."""
     graph = demo_graph(stamp=stamp, **SMALL, written_branches=1)
     graph.manifest().branches.delete(ONE)
-    plan, real = plan_cleanup(graph, ALL_VERSIONS), apply.fork_files
+    plan = plan_cleanup(graph, ALL_VERSIONS)
 
-    def anew(dataset: Dataset, fork: OrphanedFork, others: Sequence[BranchRef]) -> tuple[PlannedFile, ...]:
-        files = real(dataset, fork, others)
-        if fork.table_key == PERSON:
-            dataset.branches.delete(ONE)
-            dataset.create_branch(ONE)
-        return files
+    def anew() -> None:
+        dataset = graph.open_at(entry_of(graph, PERSON).path)
+        dataset.branches.delete(ONE)
+        dataset.create_branch(ONE)
 
-    monkeypatch.setattr(apply, "fork_files", anew)
+    about = f"{entry_of(graph, PERSON).path}$"
+    when_asked(monkeypatch, lance.LanceDataset, "all_files", anew, about=about, after=True)
     removed = {f.table_key for f in cleanup_all(graph, plan).orphaned_forks_removed}
     assert PERSON not in removed
     assert forks_of(graph, PERSON) == {ONE}

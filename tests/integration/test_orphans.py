@@ -17,10 +17,10 @@ from omnigraph_ops.graph import Graph, open_graph
 from omnigraph_ops.graph.publish import publish, table_update
 from omnigraph_ops.lance.tables import commit_results, execute_task, plan_tasks
 from omnigraph_ops.models.orphans import OrphanKind, OrphansPlan
-from omnigraph_ops.stages.orphans import apply
 from omnigraph_ops.stages.orphans.apply import apply_orphans
 from omnigraph_ops.stages.orphans.plan import plan_orphans
 from tests.conftest import DemoGraph
+from tests.support.edges import when_asked
 from tests.support.orphans import (
     PERSON,
     age,
@@ -256,13 +256,11 @@ def test_deletes_per_second_are_bounded(demo_graph: DemoGraph, monkeypatch: pyte
     graph = demo_graph(**SMALL, settings=Settings(max_deletes_per_second=4))
     for _ in range(10):
         put_data(graph, days=8)
-    bulks, slept = [], list[float]()
-    real = apply.remove_files
-    monkeypatch.setattr(apply, "remove_files", lambda storage, paths: bulks.append(len(paths)) or real(storage, paths))
-    instead_of_sleep(monkeypatch, slept.append)
+    removed, slept = when_asked(monkeypatch, os, "unlink", about="/data/"), list[tuple[float, int]]()
+    instead_of_sleep(monkeypatch, lambda seconds: slept.append((seconds, len(removed))))
     report = apply_orphans(graph, plan_orphans(graph))
-    assert (report.files_removed, bulks) == (10, [4, 4, 2])
-    assert len([s for s in slept if s > 0.5]) == 2, "the rest of the second after each full bulk"
+    assert (report.files_removed, len(removed)) == (10, 10)
+    assert [there for seconds, there in slept if seconds > 0.5] == [4, 8], "the rest of the second after each full bulk"
 
 
 @pytest.mark.slow

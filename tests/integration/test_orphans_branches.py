@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import pytest
 
 from omnigraph_ops.models.orphans import OrphanKind
-from omnigraph_ops.stages.orphans import apply
 from omnigraph_ops.stages.orphans.apply import apply_orphans
 from omnigraph_ops.stages.orphans.plan import plan_orphans
 from omnigraph_ops.storage.store import Storage
 from tests.conftest import DemoGraph
+from tests.support.edges import when_asked
 from tests.support.orphans import PERSON, age, assert_nothing_left, below, every_version, planned, put, run
 from tests.support.rows import rows_everywhere
 from tests.support.shell import Cli
@@ -129,13 +130,7 @@ def test_a_branch_that_comes_back_during_the_run_is_spared(
     put(graph, f"{entry.path}/data/stray.lance")
     age(graph.uri)
     plan = plan_orphans(graph)
-    real = apply.remove_files
-
-    def revive(storage: object, paths: list[str]) -> object:
-        ref.write_text(text)
-        return real(graph.storage, paths)
-
-    monkeypatch.setattr(apply, "remove_files", revive)
+    when_asked(monkeypatch, os, "unlink", lambda: ref.write_text(text), about=r"/stray\.lance$")
     report = apply_orphans(graph, plan)
     assert (report.files_removed, len(report.spared)) == (1, len(plan.files) - 1)
     assert graph.lance.open(f"{graph.uri}/{entry.path}", branch="again").to_table().num_rows

@@ -11,8 +11,7 @@ import pytest
 
 from omnigraph_ops import serde
 from omnigraph_ops.coordination import sealed
-from omnigraph_ops.coordination.lease import LeaseKeeper
-from omnigraph_ops.errors import LeaseHeld, StalePlan, StorageError
+from omnigraph_ops.errors import StalePlan, StorageError
 from omnigraph_ops.graph import Graph, open_graph
 from omnigraph_ops.models.orphans import OrphansPlan
 from omnigraph_ops.outcomes import audit_log
@@ -24,7 +23,9 @@ from omnigraph_ops.storage.inventory import walk
 from omnigraph_ops.views import markdown
 from omnigraph_ops.views.view import plain_text
 from tests.conftest import DemoGraph
+from tests.support.edges import when_asked
 from tests.support.engine_graphs import NAMES, RELEASES, unpacked
+from tests.support.leases import take_over
 from tests.support.orphans import KNOWS, PERSON, age, drop, plant, put
 from tests.support.rows import rows_everywhere, tree_of
 from tests.support.shell import Cli, assert_refused
@@ -261,20 +262,15 @@ def test_graphs_of_the_real_engines_have_no_unknown_file_and_no_orphan(release: 
 def test_what_was_deleted_before_an_error_is_told(
     graph: Graph, cli: Cli, monkeypatch: pytest.MonkeyPatch, reads: bool
 ) -> None:
-    real, asked = LeaseKeeper.assert_held, list[int]()
-
-    def assert_held(self: LeaseKeeper) -> None:
-        asked.append(1)
-        if len(asked) == 3:
-            if not reads:
-                monkeypatch.setattr(RecordedRun, "tell_the_rest", lost)
-            raise LeaseHeld("the committer lease was taken over by another run")
-        real(self)
-
     def lost(*_: object) -> None:
         raise StorageError("the store is gone")
 
-    monkeypatch.setattr(LeaseKeeper, "assert_held", assert_held)
+    def another_run() -> None:
+        if not reads:
+            monkeypatch.setattr(RecordedRun, "tell_the_rest", lost)
+        take_over(graph.storage)
+
+    when_asked(monkeypatch, os, "unlink", another_run, about="^(?!.*__maintenance)", skip=5, after=True)
     monkeypatch.setattr(apply, "BULK", 3)
     done = cli("orphans --older-than 7d --confirm --quiet", graph.uri)
     assert_refused(done, "was taken over by another run")

@@ -24,6 +24,7 @@ from omnigraph_ops.stages.orphans.apply import apply_orphans
 from omnigraph_ops.stages.orphans.plan import plan_orphans
 from tests.conftest import DemoGraph
 from tests.support.beside import Beside
+from tests.support.edges import when_asked
 from tests.support.leases import take_over
 from tests.support.orphans import (
     KNOWS,
@@ -240,14 +241,8 @@ def test_a_type_that_comes_back_during_the_run_is_spared(
     stray = put(graph, f"{entry_of(graph, PERSON).path}/data/stray.lance")
     age(graph.uri)
     plan = plan_orphans(graph)
-    real = apply.remove_files
-
-    def revive(storage: object, paths: list[str]) -> object:
-        if paths == [stray]:
-            graph.lance.open(f"{graph.uri}/__manifest", version=version).restore()
-        return real(graph.storage, paths)
-
-    monkeypatch.setattr(apply, "remove_files", revive)
+    revive = graph.lance.open(f"{graph.uri}/__manifest", version=version).restore
+    when_asked(monkeypatch, os, "unlink", revive, about=f"/{stray}$")
     report = apply_orphans(graph, plan)
     assert report.files_removed == 1
     assert {f.path for f in report.spared} == below(graph, path)

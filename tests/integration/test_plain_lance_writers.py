@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import threading
-from collections.abc import Callable
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -11,20 +9,18 @@ from typing import Any
 import lance
 import pyarrow.compute as pc
 import pytest
+from lance.dataset import DatasetOptimizer
 
-from omnigraph_ops.coordination import rewrite_journal
 from omnigraph_ops.coordination.rewrite_journal import open_journals, table_folder, table_path_of
 from omnigraph_ops.errors import StalePlan
 from omnigraph_ops.graph import Graph
 from omnigraph_ops.graph.lance_manifest import commits_after
-from omnigraph_ops.lance import tables as lance_tables
-from omnigraph_ops.lance.gateway import LanceFailure
 from omnigraph_ops.models.optimize import OptimizeDecision
-from omnigraph_ops.stages.optimize import index_work, units
 from omnigraph_ops.stages.optimize.run import optimize_all, optimize_table, plan_optimize
 from omnigraph_ops.stages.orphans.plan import plan_orphans
 from omnigraph_ops.storage.store import Storage
 from tests.support import plain
+from tests.support.edges import raising, when_asked, when_compacted, when_rewritten
 
 pytestmark = pytest.mark.slow
 
@@ -44,19 +40,6 @@ def opened(path: Path, small: bool, **settings: Any) -> Graph:
 
 def ids(path: Path) -> set[int]:
     return set(lance.dataset(str(path)).to_table(columns=["id"]).column("id").to_pylist())
-
-
-def once(monkeypatch: pytest.MonkeyPatch, module: Any, name: str, interfere: Callable[[], None]) -> None:
-    """Run `interfere` before the first call of a function of the module."""
-    real, done = getattr(module, name), threading.Event()
-
-    def wrapped(*args: Any, **more: Any) -> Any:
-        if not done.is_set():
-            done.set()
-            interfere()
-        return real(*args, **more)
-
-    monkeypatch.setattr(module, name, wrapped)
 
 
 @pytest.mark.night("combinations")
@@ -79,7 +62,7 @@ def test_a_writer_in_between_loses_nothing(
         else:
             lance.dataset(str(path)).optimize.compact_files()
 
-    once(monkeypatch, units, "commit_results", interfere)
+    when_compacted(monkeypatch, interfere)
     stats = optimize_table(opened(path, small), "table:items")
     # The compaction of somebody else leaves nothing to do.
     assert stats.committed or what == "compaction"
@@ -126,17 +109,11 @@ def test_deferred_index_work_folds_every_index_after_the_rewrite(
 ) -> None:
     path = dataset(tmp_path, stable=False)
     order: list[str] = []
-    for name, module in (("commit_results", units), ("fold_index", units)):
-        real = getattr(module, name)
-
-        def noted(target: Any, what: Any, *args: Any, _name: str = name, _real: Any = real, **more: Any) -> Any:
-            order.append(_name if _name == "commit_results" else what)
-            return _real(target, what, *args, **more)
-
-        monkeypatch.setattr(module, name, noted)
+    when_compacted(monkeypatch, lambda: order.append("the rewrite"))
+    folds = when_asked(monkeypatch, DatasetOptimizer, "optimize_indices", lambda: order.append(folds[-1]), times=None)
     optimize_all(plain.opened(path, defer_index_remap=True))
-    after = order[order.index("commit_results") :]
-    assert after == ["commit_results", "id_idx", "kind_idx", "text_idx", "vector_idx"]
+    after = order[order.index("the rewrite") :]
+    assert after == ["the rewrite", "id_idx", "kind_idx", "text_idx", "vector_idx"]
 
 
 def test_deferral_is_refused_where_row_ids_are_stable(tmp_path: Path) -> None:
@@ -156,13 +133,9 @@ def test_an_index_whose_parameters_are_the_owners_is_not_built_anew(
     path = dataset(tmp_path, stable=True, vector="IVF_PQ")
     kinds = {i.name: i.index_type for i in lance.dataset(str(path)).describe_indices()}
 
-    def failing(target: Any, name: str, segments: int) -> None:
-        if name == "vector_idx":
-            raise LanceFailure("cannot fold today")
-        lance_tables.fold_index(target, name, segments)
-
     with monkeypatch.context() as patched:
-        patched.setattr(index_work, "fold_index", failing)
+        refused = raising(OSError("cannot fold today"))
+        when_asked(patched, DatasetOptimizer, "optimize_indices", refused, about="vector_idx", times=None)
         (stats,) = optimize_all(plain.opened(path)).tables
     assert "could not be folded" in str(stats.error)
     optimize_all(plain.opened(path))
@@ -178,17 +151,13 @@ def test_a_rewrite_that_was_killed_is_resumed_and_leaves_no_litter(
     class Killed(BaseException):
         pass
 
-    def die() -> None:
-        raise Killed
-
     with monkeypatch.context() as patched:
-        once(patched, units, "commit_results", die)
+        when_compacted(patched, raising(Killed()))
         with pytest.raises(Killed):
             optimize_table(opened(path, False), "table:items")
     graph = opened(path, False)
     assert len(open_journals(graph.storage, "items.lance")) == 1
-    executed: list[int] = []
-    monkeypatch.setattr(rewrite_journal, "execute_task", lambda *args: executed.append(1))
+    executed = when_rewritten(monkeypatch)
     stats = optimize_table(graph, "table:items")
     assert (stats.committed, executed) == (True, [])
     assert open_journals(graph.storage, "items.lance") == ()
@@ -203,15 +172,12 @@ def test_a_rewrite_that_lost_something_is_said_at_once(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, small: bool
 ) -> None:
     path = dataset(tmp_path, stable=True)
-    real = units.commit_results
 
-    def and_lose_a_file(target: Any, results: Any, **more: Any) -> Any:
-        metrics = real(target, results, **more)
+    def lose_a_file() -> None:
         (made,) = (f.data_files()[0].path for f in lance.dataset(str(path)).get_fragments())
         (path / "data" / made).unlink()
-        return metrics
 
-    monkeypatch.setattr(units, "commit_results", and_lose_a_file)
+    when_compacted(monkeypatch, lose_a_file, after=True)
     (stats,) = optimize_all(opened(path, small)).tables
     assert "cannot be read" in str(stats.error)
     assert "restore version" in str(stats.error)

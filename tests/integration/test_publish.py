@@ -14,14 +14,16 @@ from omnigraph_ops.config.settings import Settings
 from omnigraph_ops.errors import OpsError, OutcomeUnknown, PublishConflict, StalePlan
 from omnigraph_ops.graph import Graph, open_graph
 from omnigraph_ops.graph.layout import MANIFEST_DIR
-from omnigraph_ops.graph.publish import Published, publish, table_update
+from omnigraph_ops.graph.publish import publish, table_update
 from omnigraph_ops.graph.schema import TableIdentity
 from omnigraph_ops.lance.gateway import LanceFailure
 from omnigraph_ops.models.repair import RepairAction
 from omnigraph_ops.stages.repair.run import apply_repair, preview_repair
 from tests.conftest import DemoGraph
 from tests.crash.harness_state import check_lineage
+from tests.support.beside import Beside
 from tests.support.converged import assert_no_leftovers, assert_pins_are_heads
+from tests.support.edges import when_published
 from tests.support.rows import rows_of
 from tests.support.sidecars import commit_rows
 from tests.support.writers import copies, entry_of, write
@@ -48,24 +50,17 @@ def publish_one(graph: Graph, key: str) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("moved", DRIFTED)
-def test_a_pin_that_moves_before_the_publish_refuses_all_tables(
-    demo_graph: DemoGraph, stamp: int, moved: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_pin_that_moves_before_the_publish_refuses_all_tables(demo_graph: DemoGraph, stamp: int, moved: str) -> None:
     graph = demo_graph(stamp=stamp, **TWO)
     preview, before = preview_repair(graph), pins(graph)
 
-    def overtaken(*args: Any, **kwargs: Any) -> Published:
-        write(graph, moved, copies("rival-"))
-        return publish(*args, **kwargs)
-
-    monkeypatch.setattr("omnigraph_ops.stages.repair.run.publish", overtaken)
+    rival = Beside(lambda: write(graph, moved, copies("rival-")))
     with pytest.raises(StalePlan, match=f"stale view of '{moved}': expected manifest table version {before[moved]}"):
-        apply_repair(graph, preview)
+        apply_repair(graph.with_run(rival), preview)
     (other,) = set(DRIFTED) - {moved}
     assert pins(graph) == {other: before[other], moved: heads(graph)[moved]}
     assert [c["actor_id"] for c in commit_rows(graph) if c["actor_id"]] == []
     assert_no_leftovers(graph)
-    monkeypatch.undo()
     assert apply_repair(graph, preview_repair(graph)).manifest_version == graph.manifest().version
     assert_pins_are_heads(graph)
 
@@ -91,14 +86,8 @@ def test_of_two_overlapping_publishers_one_wins(
     graph = demo_graph(stamp=stamp, **TWO)
     rows, preview = rows_of(graph), preview_repair(graph)
     before, commits = pins(graph), len(commit_rows(graph))
-    real, rivals = graph.format.publish_rows, [open_graph(graph.uri)]
-
-    def between_scan_and_merge(*args: Any) -> Any:
-        if rivals:
-            publish_one(rivals.pop(), "node:Person")
-        return real(*args)
-
-    monkeypatch.setattr(graph.format, "publish_rows", between_scan_and_merge)
+    rival = open_graph(graph.uri)
+    when_published(monkeypatch, lambda: publish_one(rival, "node:Person"))
     with pytest.raises(StalePlan, match="stale view of 'node:Person'"):
         apply_repair(graph, preview)
     assert pins(graph) == {"node:Doc": before["node:Doc"], "node:Person": heads(graph)["node:Person"]}
@@ -115,13 +104,8 @@ def test_a_publish_that_always_loses_publishes_nothing(
     demo_graph: DemoGraph, stamp: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     graph = demo_graph(stamp=stamp, **TWO, settings=Settings(publish_attempts=2))
-    real, rival, before = graph.format.publish_rows, open_graph(graph.uri), pins(graph)
-
-    def between_scan_and_merge(*args: Any) -> Any:
-        publish(rival, (), actor="rival")
-        return real(*args)
-
-    monkeypatch.setattr(graph.format, "publish_rows", between_scan_and_merge)
+    rival, before = open_graph(graph.uri), pins(graph)
+    when_published(monkeypatch, lambda: publish(rival, (), actor="rival"), times=None)
     with pytest.raises(PublishConflict, match="exhausted 1 retries against concurrent writers"):
         apply_repair(graph, preview_repair(graph))
     assert pins(graph) == before

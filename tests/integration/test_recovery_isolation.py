@@ -22,6 +22,7 @@ from omnigraph_ops.stages.repair.run import apply_repair, preview_repair
 from omnigraph_ops.storage.store import Storage
 from tests.conftest import DemoGraph
 from tests.crash.harness_state import QUICK
+from tests.support.edges import when_asked, when_published
 from tests.support.sidecars import OTHER, TABLE, arm, audit_rows, commit_rows, move, publish_head
 from tests.support.writers import copies, drift, entry_of
 
@@ -74,15 +75,7 @@ def test_nothing_is_published_that_cannot_be_audited(graph: Graph, capsys: pytes
 
 
 def test_a_table_that_somebody_publishes_meanwhile_is_deferred(graph: Graph, monkeypatch: pytest.MonkeyPatch) -> None:
-    real, done = RECOVER.publish, list[str]()
-
-    def publish(of: Graph, updates: Any, **also: Any) -> Any:
-        if not done:
-            done.append(OTHER)
-            publish_head(of, OTHER)
-        return real(of, updates, **also)
-
-    monkeypatch.setattr(RECOVER, "publish", publish)
+    when_published(monkeypatch, lambda: publish_head(graph, OTHER))
     assert [o.action for o in recover(graph).outcomes] == ["deferred", "rolled_forward"]
     assert [o.action for o in recover(graph).outcomes] == ["stale"]
     assert check(graph).status is CheckStatus.CLEAN
@@ -151,18 +144,13 @@ def test_a_look_reads_no_more_of_a_table_with_many_foreign_versions(
     demo_graph: DemoGraph, stamp: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     graph = demo_graph(stamp=stamp, loads=3, rows=8, settings=QUICK)
-    chain, read, real = entry_of(graph, TABLE).path, list[str](), Storage.read
-
-    def counted(self: Storage, path: str) -> bytes:
-        read.append(path)
-        return real(self, path)
-
-    monkeypatch.setattr(Storage, "read", counted)
+    chain = entry_of(graph, TABLE).path
+    read = when_asked(monkeypatch, Storage, "read", about=f"^{chain}/_versions/")
     figures = []
     for more in (2, 10):
         for number in range(more):
             drift(graph, TABLE, copies(f"late-{more}-{number}-", 1))
         read.clear()
         assert check(graph).status is CheckStatus.DRIFTED
-        figures.append(sum(path.startswith(f"{chain}/_versions/") for path in read))
+        figures.append(len(read))
     assert figures[0] == figures[1] > 0

@@ -3,35 +3,31 @@
 from __future__ import annotations
 
 import os
-import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from omnigraph_ops.coordination.guards import Operation, note_operation
+from omnigraph_ops.coordination.state import LEASE_PATH
 from omnigraph_ops.graph import open_graph
 from omnigraph_ops.graph.graph import Graph
 from omnigraph_ops.graph.layout import MAINTENANCE_DIR, RECOVERY_DIR
-from omnigraph_ops.graph.sidecars import SidecarFile, list_sidecars, sidecar_names, sidecar_path
+from omnigraph_ops.graph.sidecars import list_sidecars, sidecar_names, sidecar_path
 from omnigraph_ops.models.health import CheckStatus
 from omnigraph_ops.stages.recovery.check import check
 from omnigraph_ops.stages.recovery.recover import recover
 from omnigraph_ops.storage.store import Storage
 from tests.crash.harness_state import QUICK, check_lineage
 from tests.support.beside import Beside
+from tests.support.edges import when_asked
 from tests.support.leases import take_over
 from tests.support.rows import rows_everywhere
 from tests.support.sidecars import TABLE, arm, audit_rows, commit_rows, move
 from tests.support.writers import entry_of
-
-# The package exports the function under the name of its module.
-RECOVER = sys.modules["omnigraph_ops.stages.recovery.recover"]
 
 
 @pytest.fixture
@@ -43,16 +39,9 @@ def graph(demo_graph: Callable[..., Graph], stamp: int) -> Graph:
 @pytest.fixture
 def before_lease(monkeypatch: pytest.MonkeyPatch) -> Callable[[Callable[[], object]], None]:
     """Runs something after `recover` looked at a sidecar and before it holds the lease."""
-    from omnigraph_ops.coordination.lease import committer_turn
 
     def install(act: Callable[[], object]) -> None:
-        @contextmanager
-        def late(*args: Any, **kwargs: Any) -> Iterator[Any]:
-            act()
-            with committer_turn(*args, **kwargs) as keeper:
-                yield keeper
-
-        monkeypatch.setattr(RECOVER, "committer_turn", late)
+        when_asked(monkeypatch, Storage, "create", act, about=f"^{LEASE_PATH}-", times=None)
 
     return install
 
@@ -92,14 +81,8 @@ def test_two_recoveries_race_for_one_sidecar(
 
 def test_a_sidecar_that_vanishes_after_the_listing_is_skipped(graph: Graph, monkeypatch: pytest.MonkeyPatch) -> None:
     gone, stays = arm(graph, age_seconds=1000), arm(graph, age_seconds=100)
-    real = Storage.read
-
-    def read(self: Storage, path: str) -> bytes:
-        if path == sidecar_path(gone):
-            self.delete(path)
-        return real(self, path)
-
-    monkeypatch.setattr(Storage, "read", read)
+    path = sidecar_path(gone)
+    when_asked(monkeypatch, Storage, "read", lambda: graph.storage.delete(path), about=path, times=None)
     assert {f"{gone}.json", f"{stays}.json"} == sidecar_names(graph.storage)
     assert [f.path for f in list_sidecars(graph.storage, 9)] == [sidecar_path(stays)]
     assert [o.operation_id for o in recover(graph).outcomes] == [stays]
@@ -114,13 +97,10 @@ def test_a_sidecar_of_ours_that_another_host_settles_meanwhile_is_not_taken_for_
     )
     note_operation(graph.storage, dead)
 
-    def settled(storage: Storage, newest: int) -> tuple[SidecarFile, ...]:
-        files = list_sidecars(storage, newest)
-        monkeypatch.undo()
+    def settled() -> None:
         assert [o.action for o in recover(open_graph(graph.uri)).outcomes] == ["rolled_back"]
-        return files
 
-    monkeypatch.setattr(RECOVER, "list_sidecars", settled)
+    when_asked(monkeypatch, Storage, "read", settled, about=sidecar_path(dead.operation_id), after=True)
     report = recover(graph, grace_seconds=900)
     assert [(o.action, o.detail) for o in report.outcomes] == [("stale", "another process finished it")]
     assert report.status is CheckStatus.CLEAN

@@ -4,34 +4,44 @@ from __future__ import annotations
 
 import json
 import os
+from collections.abc import Callable
 from dataclasses import replace
-from typing import Any
+from functools import partial
 
 import lance
 import pytest
 
-from omnigraph_ops.coordination.lease import LeaseKeeper
+from omnigraph_ops.coordination.state import RUNS_DIR
 from omnigraph_ops.errors import (
     LeaseHeld,
     OpsError,
     OutcomeUnknown,
     RecoveryPending,
     StalePlan,
-    StorageError,
     UnknownTable,
 )
 from omnigraph_ops.graph import Graph, open_graph
-from omnigraph_ops.graph.publish import publish
+from omnigraph_ops.graph.layout import MANIFEST_DIR
 from omnigraph_ops.graph.sidecars import sidecar_path
+from omnigraph_ops.lance.gateway import LanceFailure, LanceGateway
 from omnigraph_ops.models.history import RunOutcome
-from omnigraph_ops.models.repair import Classification, EvidenceTier, RepairAction, RepairPreview, RepairRow
+from omnigraph_ops.models.repair import (
+    Classification,
+    EvidenceTier,
+    RepairAction,
+    RepairPreview,
+    RepairReport,
+    RepairRow,
+)
 from omnigraph_ops.models.runs import Unit
 from omnigraph_ops.outcomes import history
 from omnigraph_ops.progress import Run
 from omnigraph_ops.stages.repair.run import apply_repair, preview_repair, published_of
+from omnigraph_ops.storage.store import Storage
 from tests.conftest import DemoGraph
 from tests.support.beside import Beside
 from tests.support.converged import assert_no_leftovers, assert_pins_are_heads
+from tests.support.edges import raising, when_asked, when_published
 from tests.support.leases import bury_holders, take_over
 from tests.support.orphans import drop
 from tests.support.rows import rows_of, tree_of
@@ -79,22 +89,34 @@ class _Noted(Run):
         self.reports.append(report)
 
 
-@pytest.mark.parametrize("why", [OutcomeUnknown("no reply"), StorageError("Slow Down")])
+def _no_reply(patch: pytest.MonkeyPatch) -> None:
+    """Nor an answer to the question what became of it."""
+    when_asked(patch, LanceGateway, "open", raising(LanceFailure("no reply")), about=f"/{MANIFEST_DIR}$", times=None)
+    raise OSError("no reply")
+
+
+def _slow_down(patch: pytest.MonkeyPatch) -> None:
+    """It landed, and nobody may look at it now."""
+    slow = raising(OSError("Slow Down"))
+    when_asked(patch, lance.LanceDataset, "get_fragments", slow, about=f"/{MANIFEST_DIR}$", times=None)
+
+
+@pytest.mark.parametrize(("fault", "why"), [(_no_reply, OutcomeUnknown), (_slow_down, LanceFailure)])
 def test_whether_a_publish_without_a_reply_landed_is_told_by_the_graph(
-    demo_graph: DemoGraph, monkeypatch: pytest.MonkeyPatch, why: OpsError
+    demo_graph: DemoGraph,
+    monkeypatch: pytest.MonkeyPatch,
+    fault: Callable[[pytest.MonkeyPatch], None],
+    why: type[OpsError],
 ) -> None:
     graph, run = demo_graph(**SMALL, drift_tables=(DRIFTED,)), _Noted()
-    preview = preview_repair(graph)
-
-    def lost(*args: Any, **named: Any) -> None:
-        assert published_of(graph, run.units[0]) is None
-        publish(*args, **named)
-        raise why
-
-    monkeypatch.setattr("omnigraph_ops.stages.repair.run.publish", lost)
-    with pytest.raises(type(why)):
-        apply_repair(graph.with_run(run), preview)
-    assert run.reports == ([] if isinstance(why, OutcomeUnknown) else [None])
+    preview, before = preview_repair(graph), list[RepairReport | None]()
+    with monkeypatch.context() as patch:
+        when_published(patch, lambda: before.append(published_of(graph, run.units[0])))
+        when_published(patch, partial(fault, patch), after=True)
+        with pytest.raises(why):
+            apply_repair(graph.with_run(run), preview)
+    assert before == [None]
+    assert run.reports == ([] if why is OutcomeUnknown else [None])
     told = published_of(graph, run.units[0])
     assert told is not None
     assert [r.table_key for r in told.tables if r.is_published] == [DRIFTED]
@@ -221,13 +243,11 @@ def test_a_repair_that_lost_the_lease_to_another_one_is_not_told_as_its_own(
     graph = demo_graph(**SMALL, drift_tables=(DRIFTED,))
     preview = preview_repair(graph)
 
-    def lost(_keeper: LeaseKeeper) -> None:
-        monkeypatch.undo()
+    def another_one() -> None:
         bury_holders(graph.storage)
         assert apply_repair(graph, preview).manifest_version is not None
-        raise LeaseHeld("the committer lease was taken over by another run")
 
-    monkeypatch.setattr(LeaseKeeper, "assert_held", lost)
+    when_asked(monkeypatch, Storage, "write", another_one, about=rf"^{RUNS_DIR}/.*/\d{{6}}\.json$", after=True)
     assert_refused(cli("repair --confirm", graph.uri), "taken over")
     (run,) = history.read_runs(open_graph(graph.uri))
     assert (run.outcome, run.counts.succeeded) == (RunOutcome.FAILED, 0)

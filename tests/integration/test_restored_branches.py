@@ -6,12 +6,11 @@ from pathlib import Path
 
 import pytest
 
-from omnigraph_ops.coordination.lease import LeaseKeeper
+from omnigraph_ops.errors import StorageError
 from omnigraph_ops.graph.graph import Graph
-from omnigraph_ops.graph.layout import RECOVERY_DIR, version_path
+from omnigraph_ops.graph.layout import RECOVERY_DIR, SCHEMA_APPLY_LOCK, chain_folder, version_path
 from omnigraph_ops.graph.publish import publish, table_update
 from omnigraph_ops.models.health import CheckStatus
-from omnigraph_ops.models.runs import Unit
 from omnigraph_ops.stages.freeze.take import freeze_graph
 from omnigraph_ops.stages.recovery import check as look_module
 from omnigraph_ops.stages.recovery import unpublished
@@ -20,8 +19,11 @@ from omnigraph_ops.stages.recovery.recover import recover, recovered
 from omnigraph_ops.storage.store import Storage
 from tests.conftest import DemoGraph
 from tests.crash.harness_state import QUICK
+from tests.support.beside import Beside
+from tests.support.edges import raising, when_asked
 from tests.support.rows import rows_everywhere
 from tests.support.sidecars import OTHER, TABLE, arm
+from tests.support.waits import shorten_waits
 from tests.support.writers import copies, entry_of, write
 
 pytestmark = pytest.mark.slow
@@ -30,7 +32,7 @@ pytestmark = pytest.mark.slow
 @pytest.fixture
 def graph(demo_graph: DemoGraph, monkeypatch: pytest.MonkeyPatch) -> Graph:
     """On both branches a table is ahead by a restore."""
-    monkeypatch.setattr(unpublished, "_SETTLE_SECONDS", 0.01)
+    shorten_waits(monkeypatch)
     graph = demo_graph(stamp=6, loads=3, rows=8, written_branches=2, settings=QUICK)
     for branch in graph.branches():
         graph.open_pinned(entry_of(graph, TABLE, branch)).restore()
@@ -69,14 +71,8 @@ def test_one_that_is_damaged_stops_no_other(graph: Graph) -> None:
 
 def test_one_that_fails_stops_no_other(graph: Graph, monkeypatch: pytest.MonkeyPatch) -> None:
     first, second = graph.branches()
-    put_back = unpublished.put_back
-
-    def fails_once(graph: Graph, tables: list[unpublished.Overlaid], **arguments: object) -> object:
-        if tables[0].entry.branch == first:
-            raise unpublished.OpsError("cannot be put back")
-        return put_back(graph, tables, **arguments)  # type: ignore[arg-type]
-
-    monkeypatch.setattr(unpublished, "put_back", fails_once)
+    chain = chain_folder(entry_of(graph, TABLE, first).path, first)
+    when_asked(monkeypatch, Storage, "write", raising(StorageError("no space left")), about=f"^{chain}/", times=None)
     (outcome,) = recover(graph).outcomes
     assert f"on branch {second!r}" in outcome.detail
     assert _ahead(graph) == [(first, True)]
@@ -100,12 +96,9 @@ def test_nobody_is_kept_away_where_nothing_may_be_done(
 ) -> None:
     assert callable(act)
     act(graph)
-
-    def fenced(*_arguments: object, **_more: object) -> None:
-        raise AssertionError("writers were kept away")
-
-    monkeypatch.setattr(unpublished, "fenced", fenced)
+    fences = when_asked(monkeypatch, Storage, "create", about=f"/{SCHEMA_APPLY_LOCK}")
     assert not [o for o in recover(graph).outcomes if o.action == "rolled_back"]
+    assert fences == [], "writers were kept away"
     assert check(graph).status is not CheckStatus.PENDING
 
 
@@ -140,18 +133,13 @@ def test_what_a_killed_run_did_to_a_branch_is_told_by_that_branch(
     for number in range(8):
         write(graph, TABLE, copies(f"main-{number}-"))
     assert entry_of(graph, TABLE).version > entry_of(graph, TABLE, branch).version
-    begun, begin_held = list[Unit](), unpublished.begin_held
-
-    def killed(graph: Graph, unit: Unit, keeper: LeaseKeeper) -> None:
-        begun.append(unit)
-        begin_held(graph, unit, keeper)
-        raise KeyboardInterrupt
-
+    chain = chain_folder(entry_of(graph, TABLE, branch).path, branch)
+    begun = Beside(lambda: None)
     with monkeypatch.context() as kill:
-        kill.setattr(unpublished, "begin_held", killed)
+        when_asked(kill, Storage, "write", raising(KeyboardInterrupt()), about=f"^{chain}/")
         with pytest.raises(KeyboardInterrupt):
-            recover(graph)
-    (unit,) = begun
+            recover(graph.with_run(begun))
+    (unit,) = begun.units
     assert recovered(graph, unit) is None
     recover(graph)
     told = recovered(graph, unit)

@@ -7,21 +7,23 @@ import signal
 import subprocess
 import sys
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from omnigraph_ops.coordination import rewrite_journal
 from omnigraph_ops.coordination.holds import HeldVersion, HoldKind, place_hold, release_hold
 from omnigraph_ops.coordination.rewrite_journal import lease_place, rewrite_lease
+from omnigraph_ops.coordination.state import REWRITES_DIR
 from omnigraph_ops.errors import LeaseHeld, OpsError, StorageError
 from omnigraph_ops.graph import Graph, open_graph
 from omnigraph_ops.stages.optimize import table_run as table_run_module
 from omnigraph_ops.stages.optimize.run import optimize_all
 from omnigraph_ops.stages.orphans.plan import plan_orphans
 from omnigraph_ops.stages.recovery.recover import recover
+from omnigraph_ops.storage.store import Storage
 from tests.conftest import DemoGraph
 from tests.support.converged import assert_converged, assert_no_leftovers
+from tests.support.edges import raising, when_asked, when_rewritten
 from tests.support.leases import bury_holders, take_over
 from tests.support.rewrites import GROUPS, IN_GROUPS, SPEC, TABLE, Counting, Died, journal_files, rewrite, unreferenced
 from tests.support.rows import rows_of
@@ -68,11 +70,8 @@ def test_the_next_run_executes_only_what_is_missing(graph: Graph, done: int) -> 
 def test_a_committed_result_is_recognised_and_never_committed_twice(
     graph: Graph, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def dies(*_args: object, **_kwargs: object) -> bool:
-        raise Died
-
     with monkeypatch.context() as patched:
-        patched.setattr(table_run_module, "end", dies)
+        when_asked(patched, Storage, "delete_tree", raising(Died()), about=f"^{REWRITES_DIR}/")
         with pytest.raises(Died):
             rewrite(graph, Counting())
     version, before = entry_of(graph, TABLE).version, rows_of(graph)
@@ -175,14 +174,14 @@ def test_a_file_that_vanishes_before_the_commit_is_noticed(newest: Graph) -> Non
 
 
 def test_a_rewrite_whose_files_are_gone_is_not_committed(graph: Graph, monkeypatch: pytest.MonkeyPatch) -> None:
-    before, real = rows_of(graph), table_run_module.land
+    before, table = rows_of(graph), entry_of(graph, TABLE).path
 
-    def and_lose_a_file(*args: Any, **more: Any) -> object:
-        if more["unit"] == "rewrite":
-            os.unlink(Path(graph.uri) / entry_of(graph, TABLE).path / "data" / sorted(unreferenced(graph))[0])
-        return real(*args, **more)
+    def loses_a_file() -> None:
+        for name in sorted(unreferenced(graph))[:1]:
+            os.unlink(Path(graph.uri) / table / "data" / name)
 
-    monkeypatch.setattr(table_run_module, "land", and_lose_a_file)
+    # Once a commit is drafted: every file was looked up by then.
+    when_asked(monkeypatch, Storage, "write", loses_a_file, about=f"^{table}/_transactions/", times=None)
     with pytest.raises(StorageError, match="is not there as it was written; nothing was committed"):
         rewrite(graph, Counting())
     entry = entry_of(graph, TABLE)
@@ -349,16 +348,8 @@ def test_a_killed_process_is_resumed_at_once(graph: Graph) -> None:
 def test_a_group_that_cannot_be_rewritten_does_not_cost_the_others(
     newest: Graph, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    before, real, calls = rows_by_id(newest), rewrite_journal.execute_task, 0
-
-    def second_fails(dataset: object, payload: str) -> str:
-        nonlocal calls
-        calls += 1
-        if calls == 2:
-            raise OpsError("the disk is full")
-        return real(dataset, payload)  # type: ignore[arg-type]
-
-    monkeypatch.setattr(rewrite_journal, "execute_task", second_fails)
+    before = rows_by_id(newest)
+    when_rewritten(monkeypatch, raising(OSError("the disk is full")), skip=1)
     with pytest.raises(OpsError, match=r"1 of 4 fragment groups .* the others are published; .* the disk is full"):
         rewrite(newest, Counting())
     assert len(newest.open_head(entry_of(newest, TABLE)).get_fragments()) == GROUPS + 1

@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterator
 from datetime import datetime
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -13,25 +14,29 @@ import pyarrow as pa
 import pytest
 
 from omnigraph_ops.config.settings import Settings
-from omnigraph_ops.coordination.fence import current_lock, read_note
+from omnigraph_ops.coordination.fence import current_lock, read_note, unlock
 from omnigraph_ops.coordination.freezes import unfreeze
-from omnigraph_ops.coordination.lease import LeaseKeeper
-from omnigraph_ops.errors import LeaseHeld
+from omnigraph_ops.coordination.state import LEASE_PATH
 from omnigraph_ops.graph import Graph, open_graph
 from omnigraph_ops.graph.layout import COMMITS_DIR, MANIFEST_DIR, new_ulid, version_path
 from omnigraph_ops.graph.publish import publish, table_update
 from omnigraph_ops.graph.sidecars import sidecar_path
 from omnigraph_ops.graph.stamp3 import Stamp3
+from omnigraph_ops.lance.gateway import LanceGateway
 from omnigraph_ops.models.health import CheckStatus, RecoveryOutcome
 from omnigraph_ops.stages.freeze.take import freeze_graph
 from omnigraph_ops.stages.optimize.run import optimize_table, plan_optimize
 from omnigraph_ops.stages.recovery import unpublished
 from omnigraph_ops.stages.recovery.check import check
 from omnigraph_ops.stages.recovery.recover import recover
+from omnigraph_ops.storage.store import Storage
 from tests.conftest import DemoGraph
 from tests.crash.harness_state import check_lineage
+from tests.support.edges import raising, when_asked, when_published
+from tests.support.kills import Killed
+from tests.support.leases import bury_holders, take_over
 from tests.support.rows import rows_everywhere
-from tests.support.waits import instead_of_sleep
+from tests.support.waits import instead_of_sleep, shorten_waits
 from tests.support.writers import Change, copies, drift, entry_of, write
 
 NOW = datetime(2099, 1, 1)
@@ -47,7 +52,7 @@ def deletes(column: str = "id") -> Change:
 def graph(demo_graph: DemoGraph, monkeypatch: pytest.MonkeyPatch) -> Graph:
     """A graph of stamp 3 whose engine writes with the Lance of these tests."""
     monkeypatch.setattr(Stamp3, "engines_lance", "lance 13.")
-    monkeypatch.setattr(unpublished, "_SETTLE_SECONDS", 0.01)
+    shorten_waits(monkeypatch)
     return demo_graph(stamp=3, node_types=1)
 
 
@@ -90,7 +95,7 @@ def test_tables_are_opened_side_by_side(
 @pytest.mark.slow
 def test_what_was_deleted_on_a_branch_is_in_place_again(demo_graph: DemoGraph, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Stamp3, "engines_lance", "lance 13.")
-    monkeypatch.setattr(unpublished, "_SETTLE_SECONDS", 0.01)
+    shorten_waits(monkeypatch)
     graph = demo_graph(stamp=3, loads=2, rows=8, written_branches=1)
     (branch,) = graph.branches()
     rows, entry = rows_everywhere(graph), entry_of(graph, PERSON, branch)
@@ -126,11 +131,8 @@ def test_a_killed_rollback_of_a_restore_is_finished(graph: Graph, monkeypatch: p
     assert optimize_table(graph, PERSON).committed
     drift(graph, PERSON, lambda head: head.checkout_version(before).restore())
 
-    def dies(*_arguments: object, **_options: object) -> None:
-        raise RuntimeError("the process is gone")
-
-    with monkeypatch.context() as patch, pytest.raises(RuntimeError):
-        patch.setattr(unpublished, "publish", dies)
+    with monkeypatch.context() as patch, pytest.raises(Killed):
+        when_published(patch, raising(Killed()))
         recover(graph)
     assert recover(open_graph(graph.uri)).status is CheckStatus.CLEAN
     after = open_graph(graph.uri)
@@ -154,11 +156,8 @@ def test_a_rollback_that_was_killed_before_its_publish_is_finished(
     rows = rows_everywhere(graph)
     drift(graph, PERSON, deletes())
 
-    def dies(*_arguments: object, **_options: object) -> None:
-        raise RuntimeError("the process is gone")
-
-    with monkeypatch.context() as patch, pytest.raises(RuntimeError):
-        patch.setattr(unpublished, "publish", dies)
+    with monkeypatch.context() as patch, pytest.raises(Killed):
+        when_published(patch, raising(Killed()))
         recover(graph)
     assert [d.recoverable for d in check(open_graph(graph.uri)).drift] == [True]
     assert recover(open_graph(graph.uri)).status is CheckStatus.CLEAN
@@ -170,18 +169,14 @@ def test_a_rollback_that_was_killed_before_its_publish_is_finished(
 def test_a_delete_that_is_published_meanwhile_stays_deleted(graph: Graph, monkeypatch: pytest.MonkeyPatch) -> None:
     """The engine was only slow: what it published is what every reader sees afterwards."""
     drift(graph, PERSON, deletes())
-    real = unpublished.restore_published
+    entry = entry_of(graph, PERSON)
+    head = graph.open_head(entry)
 
-    def overtaken(*arguments: Any, **more: Any) -> int | None:
-        entry = open_graph(graph.uri).published(PERSON)
-        assert entry is not None
-        head = graph.open_head(entry)
-        made = real(*arguments, **more)
+    def published() -> None:
         publish(graph, (table_update(graph, entry, head),), actor="engine")
-        return made
 
     with monkeypatch.context() as patch:
-        patch.setattr(unpublished, "restore_published", overtaken)
+        when_asked(patch, Storage, "create", published, about=f"^{entry.path}/_versions/", after=True)
         assert recover(graph).outcomes == ()
     rows = rows_everywhere(open_graph(graph.uri))
     assert recover(open_graph(graph.uri)).status is CheckStatus.CLEAN
@@ -194,20 +189,28 @@ def test_the_fence_of_a_rollback_ends_by_itself(graph: Graph, monkeypatch: pytes
     drift(graph, PERSON, deletes())
     bounds = list[float]()
 
-    def looked(alone: Graph, _branch: str | None, _table_key: str) -> None:
-        note = read_note(alone)
+    def looked() -> None:
+        note = read_note(graph)
         assert note is not None and note.until is not None
         bounds.append(note.until - note.raised_at)
 
-    monkeypatch.setattr(unpublished, "_roll_back", looked)
-    recover(graph)
+    when_asked(monkeypatch, Storage, "create", looked, about=f"^{entry_of(graph, PERSON).path}/_versions/")
+    assert recover(graph).outcomes
     assert bounds == [pytest.approx(60)]
 
 
-def test_nothing_is_rolled_back_once_its_fence_was_lifted(graph: Graph) -> None:
+def test_nothing_is_rolled_back_once_its_fence_was_lifted(graph: Graph, monkeypatch: pytest.MonkeyPatch) -> None:
+    """By a person, right before the turn of the rollback."""
     drift(graph, PERSON, deletes())
     head = graph.open_head(entry_of(graph, PERSON)).version
-    assert unpublished._roll_back(graph, None, PERSON) is None
+    lifted = list[object]()
+
+    def unlocks() -> None:
+        lifted.append(unlock(open_graph(graph.uri), force=True))
+
+    when_asked(monkeypatch, Storage, "create", unlocks, about=f"^{LEASE_PATH}-", times=None)
+    assert recover(graph).outcomes == ()
+    assert any(lifted)
     assert graph.open_head(entry_of(graph, PERSON)).version == head
 
 
@@ -228,10 +231,6 @@ def test_rows_that_were_added_or_changed_are_for_a_person(graph: Graph, change: 
     assert (found.status, [d.recoverable for d in found.drift]) == (CheckStatus.DRIFTED, [False])
 
 
-def taken_over(_keeper: LeaseKeeper) -> None:
-    raise LeaseHeld("taken over")
-
-
 @pytest.mark.parametrize("pending", [False, True])
 def test_a_forked_lineage_is_one_line_after_recover(
     graph: Graph, pending: bool, monkeypatch: pytest.MonkeyPatch
@@ -248,8 +247,11 @@ def test_a_forked_lineage_is_one_line_after_recover(
     assert recover(open_graph(graph.uri)).outcomes == (), "a frozen graph stays as it is"
     unfreeze(graph, freeze.freeze_id)
     with monkeypatch.context() as lost:
-        lost.setattr(LeaseKeeper, "assert_held", taken_over)
+        taken_over = partial(take_over, graph.storage)
+        looks_again = partial(when_asked, lost, LanceGateway, "open", taken_over, about=f"/{COMMITS_DIR}$")
+        when_asked(lost, Storage, "create", looks_again, about=f"^{LEASE_PATH}-", after=True)
         assert recover(open_graph(graph.uri)).outcomes == (), "whoever has the lease now may be at it"
+    bury_holders(graph.storage)
     if pending:
         graph.storage.write(sidecar_path(new_ulid()), b"{}")
     *_, outcome = recover(open_graph(graph.uri)).outcomes

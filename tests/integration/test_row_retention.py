@@ -40,11 +40,13 @@ from omnigraph_ops.stages.expire_rows.apply import DeletesDone, delete_here, exp
 from omnigraph_ops.stages.expire_rows.plan import plan_row_retention
 from omnigraph_ops.stages.expire_rows.stage import ExpireRows
 from omnigraph_ops.stages.freeze.take import freeze_graph
+from tests.support.edges import when_asked
 from tests.support.events import ITEMS, ids, items, stamps, timed, updated_and_folded
 from tests.support.leases import left_held, take_over
 from tests.support.plain import opened
 from tests.support.stopped import LeavesPauses
 from tests.support.texts import text_release
+from tests.support.waits import shorten_waits
 
 DAY = 86_400
 BY_TIME = RowPolicy(table_key=ITEMS, property="at", older_than_secs=30 * DAY)
@@ -52,15 +54,7 @@ BY_TIME = RowPolicy(table_key=ITEMS, property="at", older_than_secs=30 * DAY)
 
 def once_before(monkeypatch: pytest.MonkeyPatch, interfere: Callable[[], None]) -> None:
     """Another writer commits between the count and the delete of the first attempt."""
-    real, done = apply.delete_below, []
-
-    def late(*args: Any) -> int:
-        if not done:
-            done.append(1)
-            interfere()
-        return real(*args)
-
-    monkeypatch.setattr(apply, "delete_below", late)
+    when_asked(monkeypatch, lance.LanceDataset, "delete", interfere)
 
 
 def timed_again(folder: Path, column: pa.Array) -> Any:
@@ -246,7 +240,7 @@ class TestPlain:
         plan = plan_row_retention(opened(root), [BY_TIME])
         path = str(root / "items.lance")
         once_before(monkeypatch, lambda: lance.dataset(path).update({"at": "now()"}, where="id = 2"))
-        monkeypatch.setattr(apply, "_PLAIN_PAUSE_SECONDS", 0.0)
+        shorten_waits(monkeypatch)
         (stats,) = expire_rows(opened(root), plan, engine=None).tables
         assert (stats.rows_removed, stats.attempts) == (1, 2)
         assert ids(root) == [0, 1, 2]
@@ -303,14 +297,12 @@ class TestPlain:
     ) -> None:
         root = items(tmp_path, [1, 2, 60, 70])
         plan = plan_row_retention(opened(root), [BY_TIME])
-        real = apply.delete_below
 
-        def beaten(dataset: Any, *rest: Any) -> int:
-            lance.dataset(dataset.uri).update({"at": "at"}, where="id = 2")
-            return real(dataset, *rest)
+        def beaten() -> None:
+            lance.dataset(str(root / "items.lance")).update({"at": "at"}, where="id = 2")
 
-        monkeypatch.setattr(apply, "delete_below", beaten)
-        monkeypatch.setattr(apply, "_PLAIN_PAUSE_SECONDS", 0.0)
+        when_asked(monkeypatch, lance.LanceDataset, "delete", beaten, times=None)
+        shorten_waits(monkeypatch)
         (stats,) = expire_rows(opened(root), plan, engine=None).tables
         assert "other writers were faster 5 times; nothing was deleted" in (stats.error or "")
         assert ids(root) == [0, 1, 2, 3]

@@ -10,9 +10,11 @@ import sys
 import time
 from collections.abc import Mapping
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
+import lance
 import pytest
 
 from omnigraph_ops.config.settings import Settings
@@ -25,18 +27,23 @@ from omnigraph_ops.errors import (
 )
 from omnigraph_ops.graph import Graph, open_graph
 from omnigraph_ops.graph.layout import EXPIRY_BRANCH_PREFIX, SCHEMA_IR_FILE
+from omnigraph_ops.graph.publish import publish, table_update
+from omnigraph_ops.graph.schema import read_type_facts
 from omnigraph_ops.graph.sidecars import sidecar_names, sidecar_path
-from omnigraph_ops.lance.gateway import DatasetMissing
-from omnigraph_ops.models.rows import RowBounds, RowPolicy, RowRetentionPlan, TableRowStats
+from omnigraph_ops.lance.gateway import LanceGateway
+from omnigraph_ops.models.rows import RowBounds, RowPolicy, RowRetentionPlan
 from omnigraph_ops.progress import Lines, Stopped
 from omnigraph_ops.stages.expire_rows import delete
 from omnigraph_ops.stages.expire_rows import plan as planning
 from omnigraph_ops.stages.expire_rows.apply import expire_rows
 from omnigraph_ops.stages.expire_rows.plan import plan_row_retention
 from omnigraph_ops.stages.optimize.run import optimize_all
+from omnigraph_ops.storage.store import Storage
 from tests.conftest import DemoGraph
+from tests.support.edges import raising, when_asked
 from tests.support.leases import take_over
 from tests.support.sidecars import arm, on_branch
+from tests.support.waits import shorten_waits
 from tests.support.writers import copies, delete_first, drift, entry_of, write
 
 DAY = 86_400
@@ -82,10 +89,51 @@ class Stub(EngineCli):
         return 0
 
 
+Ids = dict[str, list[str]]
+"""Of rows, by their tables."""
+
+
+def expiring(graph: Graph, plan: RowRetentionPlan) -> Ids:
+    """The rows of a plan, and the edges at them. Reads."""
+    state = graph.state()
+    rows = planning.Aged.of(graph, state, plan.tables[0]).keys("id")
+    edges = planning.edges_at(graph, state, planning.edges_of(read_type_facts(graph.storage), PERSON), rows)
+    return {PERSON: rows.to_pylist(), **{key: found.to_pylist() for key, found in edges.items()}}
+
+
+def others(graph: Graph, table_key: str, besides: list[str], count: int) -> list[str]:
+    """So many rows of a table that are not among those. Reads."""
+    every = graph.open_head(entry_of(graph, table_key)).to_table(columns=["id"])["id"].to_pylist()
+    found = [one for one in every if one not in set(besides)][:count]
+    assert len(found) == count
+    return found
+
+
+class Deletes(Stub):
+    """An engine that deletes these rows on its branch, at once, and merges for nobody."""
+
+    def __init__(self, graph: Graph, rows: Ids, failures: Mapping[str, list[EngineFailure]] | None = None) -> None:
+        super().__init__(graph, failures or {})
+        object.__setattr__(self, "_rows", rows)
+
+    def mutate(self, root: str, branch: str, query: str, params: Mapping[str, object]) -> int:
+        graph, state = self._do("mutate"), self._told[0].state(branch)  # type: ignore[attr-defined]
+        updates = []
+        for table_key, ids in self._rows.items():  # type: ignore[attr-defined]
+            entry = state.get(table_key)
+            if entry.branch is None and ids:
+                fork = graph.open_pinned(entry).create_branch(branch, entry.version)
+                fork.delete(f"id in ({', '.join(map(repr, ids))})")
+                on_branch = replace(entry, branch=branch)
+                updates.append(replace(table_update(graph, on_branch, graph.open_newest(on_branch)), entry=on_branch))
+        publish(graph, tuple(updates), actor=None, branch=branch)
+        return 0
+
+
 class TestThroughTheEngine:
     @pytest.fixture(autouse=True)
     def _no_pauses(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr(delete, "_PAUSE_SECONDS", 0.0)
+        shorten_waits(monkeypatch)
 
     def planned(self, demo_graph: DemoGraph, stamp: int, **settings: Any) -> tuple[Graph, RowRetentionPlan]:
         graph = demo_graph(stamp=stamp, settings=Settings(**settings), **SMALL)
@@ -103,49 +151,48 @@ class TestThroughTheEngine:
         assert "merge" not in engine.calls
         assert graph.branches() == ()
 
-    def test_a_row_of_any_other_table_that_went_stops_the_merge(
-        self, demo_graph: DemoGraph, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
+    def test_a_row_of_any_other_table_that_went_stops_the_merge(self, demo_graph: DemoGraph) -> None:
         graph, plan = self.planned(demo_graph, 6)
-        counts = iter([{PERSON: plan.total_rows, "node:Company": 9}, {PERSON: 0, "node:Company": 8}])
-        monkeypatch.setattr(delete, "rows_in", lambda *_: next(counts))
-        (stats,) = expire_rows(graph, plan, engine=(engine := Stub(graph, {}))).tables
-        assert "(rows left: node:Company 8 instead of 9)" in (stats.error or "")
+        company, companies = "node:Company", planning.rows_in(graph, graph.state())["node:Company"]
+        engine = Deletes(graph, {**expiring(graph, plan), company: others(graph, company, [], 1)})
+        (stats,) = expire_rows(graph, plan, engine=engine).tables
+        assert f"(rows left: {company} {companies - 1} instead of {companies})" in (stats.error or "")
         assert "merge" not in engine.calls
 
     @pytest.mark.parametrize("wrong", ["rows", "edges", "others"])
-    def test_each_of_the_proofs_stops_the_merge_alone(
-        self, demo_graph: DemoGraph, monkeypatch: pytest.MonkeyPatch, wrong: str
-    ) -> None:
+    def test_each_of_the_proofs_stops_the_merge_alone(self, demo_graph: DemoGraph, wrong: str) -> None:
         """The engine deleted as many others, or others too."""
-        graph, plan = self.planned(demo_graph, 6)
-        counts = iter([{PERSON: plan.total_rows, "node:X": 9}, {PERSON: 0, "node:X": 8 if wrong == "others" else 9}])
-        monkeypatch.setattr(delete, "rows_in", lambda *_: next(counts))
-        engine, rows, edges = Stub(graph, {}), plan.total_rows, sum(e.rows for e in plan.tables[0].edges)
-        if wrong != "rows":
-            real, rows = planning.count_below, 0
-            monkeypatch.setattr(planning, "count_below", lambda *_: 0 if "mutate" in engine.calls else real(*_))
-        if wrong != "edges":
-            monkeypatch.setattr(delete, "edges_at", lambda *_: {})
-            edges = 0
-        words = f"{rows} expired rows and {edges} of their edges"
-        (stats,) = expire_rows(graph, plan, engine=engine).tables
-        assert words in (stats.error or "")
+        graph = demo_graph(stamp=6, **SMALL)
+        young = ", ".join(map(repr, others(graph, PERSON, [], 20)))
+        write(graph, PERSON, lambda head: head.update({"joined": "cast(now() as date)"}, where=f"id in ({young})"))
+        plan = plan_row_retention(graph, [JOINED], bounds=RowBounds(max_share=1))
+        doomed = expiring(graph, plan)
+        rows, edges = plan.total_rows, sum(e.rows for e in plan.tables[0].edges)
+        assert sum(map(len, doomed.values())) == rows + edges > rows
+        spared = {"rows": [PERSON], "edges": [key for key in doomed if key != PERSON], "others": []}[wrong]
+        told = doomed | {key: others(graph, key, doomed[key], len(doomed[key])) for key in spared}
+        if wrong == "others":
+            told["node:Company"] = others(graph, "node:Company", [], 1)
+        (stats,) = expire_rows(graph, plan, engine=(engine := Deletes(graph, told))).tables
+        left = (rows if wrong == "rows" else 0, edges if wrong == "edges" else 0)
+        assert f"{left[0]} expired rows and {left[1]} of their edges" in (stats.error or "")
+        assert ("as many as should be" in (stats.error or "")) is (wrong != "others")
         assert "merge" not in engine.calls
 
     def test_a_branch_that_another_process_undid_is_made_anew(
         self, demo_graph: DemoGraph, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         graph, plan = self.planned(demo_graph, 6)
-        real, gone = planning.keys_below, [DatasetMissing("cannot count the expired rows: a file was not found")]
+        engine, gone = Stub(graph, {}), [raising(OSError("a file was not found"))]
 
-        def keys_below(*arguments: Any) -> Any:
-            if gone:
-                raise gone.pop()
-            return real(*arguments)
+        def undone() -> None:
+            if gone and "create" in engine.calls:
+                gone.pop()()
 
-        monkeypatch.setattr(planning, "keys_below", keys_below)
-        (stats,) = expire_rows(graph, plan, engine=(engine := Stub(graph, {}))).tables
+        about = f"{entry_of(graph, PERSON).path} "
+        when_asked(monkeypatch, lance.LanceDataset, "to_table", undone, about=about, times=None)
+        (stats,) = expire_rows(graph, plan, engine=engine).tables
+        assert not gone
         assert (engine.calls.count("create"), engine.calls.count("delete")) == (2, 2)
         assert "instead of" in (stats.error or ""), "the second attempt came as far as the proof"
         assert graph.branches() == ()
@@ -193,44 +240,36 @@ class TestThroughTheEngine:
         assert engine.calls.count(step) == 5
         assert graph.branches() == ()
 
-    def test_a_table_that_is_stopped_after_its_merge_says_what_went(
-        self, demo_graph: DemoGraph, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
+    def test_a_table_that_is_stopped_after_its_merge_says_what_went(self, demo_graph: DemoGraph) -> None:
         graph, plan = self.planned(demo_graph, 6)
 
-        def merged_then_stopped(table: Any) -> TableRowStats:
-            table.merging(plan.total_rows, plan.tables[0].edges)
-            write(table.graph, PERSON, lambda dataset: dataset.delete("true"))
-            raise Stopped
+        class Merges(Deletes):
+            def merge(self, root: str, source: str, target: str) -> None:
+                write(self._do("merge"), PERSON, lambda dataset: dataset.delete("true"))
+                raise Stopped
 
-        monkeypatch.setattr(delete.ExpiringTable, "expire", merged_then_stopped)
-        (stats,) = expire_rows(graph, plan, engine=Stub(graph, {})).tables
+        (stats,) = expire_rows(graph, plan, engine=Merges(graph, expiring(graph, plan))).tables
         assert (stats.rows_removed, stats.refused) == (plan.total_rows, None)
         assert stats.edges == plan.tables[0].edges
 
-    def test_a_table_that_is_stopped_before_its_merge_lost_nothing(
-        self, demo_graph: DemoGraph, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
+    def test_a_table_that_is_stopped_before_its_merge_lost_nothing(self, demo_graph: DemoGraph) -> None:
         graph, plan = self.planned(demo_graph, 6)
 
-        def stopped(_table: Any) -> TableRowStats:
-            raise Stopped
+        class Stops(Stub):
+            def mutate(self, root: str, branch: str, query: str, params: Mapping[str, object]) -> int:
+                raise Stopped
 
-        monkeypatch.setattr(delete.ExpiringTable, "expire", stopped)
-        (stats,) = expire_rows(graph, plan, engine=Stub(graph, {})).tables
+        (stats,) = expire_rows(graph, plan, engine=Stops(graph, {})).tables
         assert (stats.rows_removed, stats.rows_left) == (0, plan.total_rows)
         assert "no row was deleted" in (stats.refused or "")
 
     @pytest.mark.parametrize("step", ["create", "merge"])
-    def test_rows_that_another_writer_renewed_do_not_count_as_deleted(
-        self, demo_graph: DemoGraph, monkeypatch: pytest.MonkeyPatch, step: str
-    ) -> None:
+    def test_rows_that_another_writer_renewed_do_not_count_as_deleted(self, demo_graph: DemoGraph, step: str) -> None:
         """Neither where nothing was merged, nor where what was to go is known precisely."""
         graph, plan = self.planned(demo_graph, 6)
         only = f"id = '{planning.Aged.of(graph, graph.state(), plan.tables[0]).keys('id')[0].as_py()}'"
         write(graph, PERSON, lambda dataset: dataset.update({"joined": "cast(now() as date)"}, where=only))
-        monkeypatch.setattr(delete.ExpiringTable, "_prove", lambda *_: None)
-        engine = Stub(graph, {step: [EngineFailure("no")]})
+        engine = Deletes(graph, expiring(graph, plan), {step: [EngineFailure("no")]})
         (stats,) = expire_rows(graph, plan, engine=engine).tables
         assert (stats.rows_removed, stats.edges, stats.error) == (0, (), "no")
         assert stats.rows_left == plan.total_rows - 1
@@ -242,15 +281,14 @@ class TestThroughTheEngine:
     ) -> None:
         """Its branches are removed by the one that took over, and the engine would finish what that one armed."""
         graph, plan = self.planned(demo_graph, 6, lease_wait_seconds=0.1)
-        engine, real = Stub(graph, {}), delete.branch_lifetime
+        engine, armed = Deletes(graph, expiring(graph, plan)), list[object]()
 
-        def taken_over(*_: Any) -> Any:
-            if "mutate" in engine.calls:
-                take_over(graph.storage, lease)
-            return real(*_)
+        def in_the_turn_of_the_merge() -> None:
+            if "mutate" in engine.calls and not armed:
+                taken_over = partial(take_over, graph.storage, lease)
+                armed.append(when_asked(monkeypatch, LanceGateway, "open", taken_over))
 
-        monkeypatch.setattr(delete.ExpiringTable, "_prove", lambda *_: None)
-        monkeypatch.setattr(delete, "branch_lifetime", taken_over)  # the last look before the merge
+        when_asked(monkeypatch, Storage, "create", in_the_turn_of_the_merge, about=f"^{LEASE_PATH}-", times=None)
         (stats,) = expire_rows(graph, plan, engine=engine).tables
         assert "was taken over by another run" in (stats.error or "")
         assert (stats.rows_removed, "merge" in engine.calls) == (0, False)
@@ -264,14 +302,13 @@ class TestThroughTheEngine:
         ],
     )
     def test_a_refused_merge_took_nothing(
-        self, demo_graph: DemoGraph, monkeypatch: pytest.MonkeyPatch, problem: EngineFailure, then: str, words: str
+        self, demo_graph: DemoGraph, problem: EngineFailure, then: str, words: str
     ) -> None:
         """Whatever another writer renewed meanwhile, and whatever ends the next attempt."""
         graph, plan = self.planned(demo_graph, 6, lease_wait_seconds=0.3)
         only = f"id = '{planning.Aged.of(graph, graph.state(), plan.tables[0]).keys('id')[0].as_py()}'"
-        monkeypatch.setattr(delete.ExpiringTable, "_prove", lambda *_: None)
 
-        class Refusing(Stub):
+        class Refusing(Deletes):
             def merge(self, root: str, source: str, target: str) -> None:
                 graph = self._do("merge")
                 write(graph, PERSON, lambda dataset: dataset.update({"joined": "cast(now() as date)"}, where=only))
@@ -280,7 +317,7 @@ class TestThroughTheEngine:
                     graph.storage.write(sidecar_path("01J00000000000000000000000"), b"{}")
                 raise problem
 
-        (stats,) = expire_rows(graph, plan, engine=(engine := Refusing(graph, {}))).tables
+        (stats,) = expire_rows(graph, plan, engine=(engine := Refusing(graph, expiring(graph, plan)))).tables
         assert engine.calls.count("create") == (1 if then == "pending" else 2)
         assert (stats.rows_removed, stats.edges) == (0, ())
         assert words in (stats.error or "")

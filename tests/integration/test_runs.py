@@ -10,10 +10,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from lance import LanceDataset
 
 from omnigraph_ops.cli.recording import Recorder
 from omnigraph_ops.config.settings import Settings
-from omnigraph_ops.coordination.state import AUDIT_DIR, RUNS_DIR
+from omnigraph_ops.coordination.state import AUDIT_DIR, REWRITES_DIR, RUNS_DIR
 from omnigraph_ops.errors import InvalidInput, StorageError
 from omnigraph_ops.graph import Graph, open_graph
 from omnigraph_ops.lance.gateway import LanceFailure
@@ -25,12 +26,11 @@ from omnigraph_ops.outcomes import audit_log, history, run_journal
 from omnigraph_ops.outcomes.audit_log import AuditEvent
 from omnigraph_ops.outcomes.results import Snapshot, UnitRecord
 from omnigraph_ops.outcomes.runs import RecordedRun, settle, unsettled
-from omnigraph_ops.stages.cleanup import apply
 from omnigraph_ops.stages.cleanup.apply import cleanup_all
-from omnigraph_ops.stages.optimize import run as optimize_run
-from omnigraph_ops.stages.optimize import table_run
 from omnigraph_ops.stages.recovery.recover import recover
+from omnigraph_ops.storage.store import Storage
 from tests.conftest import DemoGraph
+from tests.support.edges import raising, when_asked
 from tests.support.events import ITEMS, ids, items
 from tests.support.history import header
 from tests.support.leases import bury_runs, left_held
@@ -217,13 +217,10 @@ def test_who_was_killed_on_another_machine_while_recording_keeps_nobody_from_it(
 def test_whoever_may_not_write_sees_what_is_not_recorded(
     cli: Cli, demo_graph: DemoGraph, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def denied(*_: object, **_named: object) -> Any:
-        raise StorageError("permission denied")
-
-    graph = demo_graph(**SMALL)
+    graph, denied = demo_graph(**SMALL), raising(StorageError("permission denied"))
     RecordedRun(graph, header(), Snapshot()).begins(Unit(name="1", stage="optimize", table_key=PERSON, version=1))
     bury_runs(graph.storage)
-    monkeypatch.setattr("omnigraph_ops.cli.recording.settle", denied)
+    when_asked(monkeypatch, Storage, "create", denied, about=f"^{RUNS_DIR}/lease-")
     shown = cli("history", graph.uri)
     assert (shown.code, "interrupted; the next command that writes to the graph records it" in shown.out) == (0, True)
     assert "warning: a run that was interrupted could not be recorded: permission denied" in shown.err
@@ -272,17 +269,11 @@ def test_without_the_first_entry_of_the_audit_log_nothing_is_removed(
 def test_without_the_last_entry_the_report_is_printed_and_the_next_command_adds_it(
     cli: Cli, demo_graph: DemoGraph, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    graph, real = demo_graph(**SMALL), audit_log.append
-
-    def full(storage: Any, event: AuditEvent, **fields: Any) -> Any:
-        if event is not STARTED:
-            raise StorageError("no space left")
-        return real(storage, event, **fields)
-
+    graph, full = demo_graph(**SMALL), raising(StorageError("no space left"))
     with monkeypatch.context() as patch:
-        patch.setattr(audit_log, "append", full)
+        entries = when_asked(patch, Storage, "write", full, about=f"^{AUDIT_DIR}/", skip=1)
         done = cli("cleanup --keep 1 --confirm --json", graph.uri)
-    assert (done.code, done.json["versions_removed"] > 0) == (1, True)
+    assert (done.code, done.json["versions_removed"] > 0, len(entries)) == (1, True, 2)
     assert "Error: the last entry of the audit log could not be written: no space left" in done.err
     assert the_run(graph).outcome is RunOutcome.SUCCEEDED
     bury_runs(graph.storage)
@@ -317,12 +308,9 @@ def test_a_run_that_failed_does_not_say_that_it_reported(
 def test_a_journal_that_cannot_be_removed_makes_no_failed_run(
     cli: Cli, demo_graph: DemoGraph, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def denied(*_: object) -> None:
-        raise StorageError("permission denied")
-
-    graph = demo_graph(**SMALL)
+    graph, denied = demo_graph(**SMALL), raising(StorageError("permission denied"))
     with monkeypatch.context() as patch:
-        patch.setattr(run_journal, "remove", denied)
+        when_asked(patch, Storage, "delete_tree", denied, about=f"^{RUNS_DIR}/")
         done = cli("cleanup --keep 3 --confirm", graph.uri)
     assert (done.code, "Error" in done.err) == (0, False)
     assert "warning: the run is recorded, but its journal could not be removed: permission denied" in done.err
@@ -355,14 +343,9 @@ def test_a_record_that_the_history_did_not_take_is_added_later_as_it_was(
 def test_a_surprise_in_one_table_keeps_the_results_of_the_others(
     cli: Cli, demo_graph: DemoGraph, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    graph, real = demo_graph(loads=3, rows=12, node_types=2), optimize_run._optimize
-
-    def surprised(graph: Graph, executor: Any, work: Any, progress: Any) -> Any:
-        if work.table_key == PERSON:
-            raise ZeroDivisionError("a bug")
-        return real(graph, executor, work, progress)
-
-    monkeypatch.setattr(optimize_run, "_optimize", surprised)
+    graph = demo_graph(loads=3, rows=12, node_types=2)
+    person = f"^{entry_of(graph, PERSON).path}/_transactions/"
+    when_asked(monkeypatch, Storage, "write", raising(ZeroDivisionError("a bug")), about=person)
     before = {e.table_key: e.version for e in graph.state().entries}
     assert "unexpected ZeroDivisionError: a bug" in cli("optimize --quiet", graph.uri).err
     moved = {e.table_key for e in graph.state().entries if e.version != before[e.table_key]}
@@ -392,11 +375,8 @@ def test_a_table_that_fails_after_its_first_unit_keeps_what_was_published(
     graph = demo_graph(**SMALL)
     monkeypatch.setenv("OMNIGRAPH_OPS_SMALL_TABLE_BYTES", "0")
     before = entry_of(graph, PERSON).version
-
-    def fails(*_: object) -> None:
-        raise LanceFailure("the disk is full")
-
-    monkeypatch.setattr(table_run.TableRun, "_rewrite_round", fails)
+    full = raising(StorageError("the disk is full"))
+    when_asked(monkeypatch, Storage, "write", full, about=f"^{REWRITES_DIR}/.*/plan.json$")
     done = cli(f"optimize --quiet --json --table {PERSON}", graph.uri)
     (stats,) = done.json["tables"]
     assert (stats["error"], stats["committed"], done.code) == ("the disk is full", True, 1)
@@ -408,13 +388,13 @@ def test_a_table_that_fails_after_its_first_unit_keeps_what_was_published(
 def test_a_cleanup_that_fails_half_way_says_what_is_gone(
     cli: Cli, demo_graph: DemoGraph, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    graph, real = demo_graph(**SMALL), apply.remove_versions
+    graph, real = demo_graph(**SMALL), LanceDataset.cleanup_old_versions
 
-    def half(dataset: Any, doomed: Any, **options: Any) -> Any:
-        real(dataset, doomed[:2], **options)
+    def half(dataset: LanceDataset, *, versions: list[int], **options: Any) -> Any:
+        real(dataset, versions=versions[:2], **options)
         raise LanceFailure("the store is away")
 
-    monkeypatch.setattr(apply, "remove_versions", half)
+    monkeypatch.setattr(LanceDataset, "cleanup_old_versions", half)
     had = versions(graph)
     done = cli("cleanup --keep 1 --confirm --json", graph.uri)
     assert done.code == 1

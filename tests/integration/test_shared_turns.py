@@ -7,13 +7,12 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
 
 import lance
 import pytest
 
 from omnigraph_ops.config.settings import Settings
-from omnigraph_ops.coordination import landing, pace, window
+from omnigraph_ops.coordination import landing
 from omnigraph_ops.coordination.landing import LandedUnit, land
 from omnigraph_ops.coordination.lease import committer_lease
 from omnigraph_ops.errors import (
@@ -21,15 +20,14 @@ from omnigraph_ops.errors import (
     GraphFrozen,
     LeaseHeld,
     OutcomeUnknown,
-    PublishConflict,
     RecoveryPending,
     StorageError,
 )
 from omnigraph_ops.graph import Graph
+from omnigraph_ops.graph.layout import COMMITS_DIR, MANIFEST_DIR, RECOVERY_DIR
 from omnigraph_ops.graph.sidecars import sidecar_names, sidecar_path
-from omnigraph_ops.graph.stamp3 import Stamp3
-from omnigraph_ops.graph.state import TableEntry, TableUpdate
 from omnigraph_ops.lance.commits import ConfigRemoval
+from omnigraph_ops.lance.gateway import LanceGateway
 from omnigraph_ops.models.health import CheckStatus
 from omnigraph_ops.progress import Run, Stopped
 from omnigraph_ops.stages.freeze.take import freeze_graph
@@ -40,8 +38,19 @@ from omnigraph_ops.storage.store import Storage
 from tests.conftest import DemoGraph
 from tests.crash.harness_state import check_lineage
 from tests.support.converged import assert_pins_are_heads
+from tests.support.edges import (
+    Act,
+    contention,
+    nothing,
+    one_after_the_other,
+    raising,
+    when_asked,
+    when_committed,
+    when_published,
+)
 from tests.support.leases import is_free, refuse_releases
 from tests.support.rows import rows_of
+from tests.support.waits import Hurried
 from tests.support.writers import delete_first, drift, entry_of
 
 pytestmark = pytest.mark.slow
@@ -133,12 +142,9 @@ def test_a_table_that_is_frozen_keeps_no_other_away(demo_graph: DemoGraph, stamp
     assert isinstance(came[DOC], GraphFrozen)
 
 
-def test_a_graph_that_is_pending_stops_all_of_them(
-    demo_graph: DemoGraph, stamp: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    graph = demo_graph(stamp=stamp)
+def test_a_graph_that_is_pending_stops_all_of_them(demo_graph: DemoGraph, stamp: int) -> None:
+    graph = demo_graph(stamp=stamp).with_run(Hurried())
     before = version_of(graph)
-    monkeypatch.setattr(pace, "_BUSY_SECONDS", ())
     with all_waiting(graph) as came:
         graph.storage.write(sidecar_path(FOREIGN), b"{}")
     assert [type(what) for what in came.values()] == [RecoveryPending] * 3
@@ -147,24 +153,15 @@ def test_a_graph_that_is_pending_stops_all_of_them(
 
 def once_armed(monkeypatch: pytest.MonkeyPatch, number: int, act: Callable[[], object]) -> None:
     """Something happens right after our sidecar of that number was written."""
-    real, armed = window.write_sidecar, list[str]()
-
-    def writing(*arguments: Any) -> str:
-        path = real(*arguments)
-        armed.append(path)
-        if len(armed) == number:
-            act()
-        return path
-
-    monkeypatch.setattr(window, "write_sidecar", writing)
+    about = f"^{RECOVERY_DIR}/"
+    when_asked(monkeypatch, Storage, "write", act, about=about, skip=number - 1, after=True)
 
 
 def test_whoever_arms_between_two_of_them_stops_those_that_were_not_committed(
     demo_graph: DemoGraph, stamp: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    graph = demo_graph(stamp=stamp)
+    graph = demo_graph(stamp=stamp).with_run(Hurried())
     before = version_of(graph)
-    monkeypatch.setattr(pace, "_BUSY_SECONDS", ())
     once_armed(monkeypatch, 2, lambda: graph.storage.write(sidecar_path(FOREIGN), b"{}"))
     with all_waiting(graph) as came:
         pass
@@ -192,19 +189,17 @@ def test_an_engine_that_withdraws_every_sidecar_costs_an_attempt(
     assert not sidecar_names(graph.storage)
 
 
-@pytest.mark.parametrize("error", [PublishConflict("lost"), StorageError("no answer")])
+@pytest.mark.parametrize(
+    ("fault", "times"),
+    [(contention(), Settings().publish_attempts), (raising(OSError("no answer")), 1)],
+    ids=["lost", "no answer"],
+)
 def test_where_the_publish_of_all_fails_each_is_published(
-    demo_graph: DemoGraph, stamp: int, error: Exception, monkeypatch: pytest.MonkeyPatch
+    demo_graph: DemoGraph, stamp: int, fault: Act, times: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     graph = demo_graph(stamp=stamp)
-    before, real = version_of(graph), window.publish
-
-    def publishing(graph: Graph, updates: Any, **named: Any) -> Any:
-        if len(updates) > 1:
-            raise error
-        return real(graph, updates, **named)
-
-    monkeypatch.setattr(window, "publish", publishing)
+    before = version_of(graph)
+    when_published(monkeypatch, fault, times=times)
     with all_waiting(graph) as came:
         pass
     assert landed(came, *KEYS)
@@ -219,12 +214,8 @@ def test_a_publish_without_its_commit_row_is_left_to_recover(
     """Stamp 3 keeps the lineage in datasets of its own."""
     graph = demo_graph(stamp=3)
     before, rows = version_of(graph), rows_of(graph)
-
-    def failing(*_: Any) -> None:
-        raise StorageError("no answer")
-
     with monkeypatch.context() as patch:
-        patch.setattr(Stamp3, "append_lineage", failing)
+        when_committed(patch, raising(StorageError("no answer")), about=f"^{COMMITS_DIR}/", times=None)
         with all_waiting(graph) as came:
             pass
     assert [type(what) for what in came.values()] == [OutcomeUnknown] * 3
@@ -235,19 +226,33 @@ def test_a_publish_without_its_commit_row_is_left_to_recover(
     check_lineage(graph, None)
 
 
+def test_the_publish_of_one_table_without_its_commit_row_is_left_to_recover(
+    demo_graph: DemoGraph, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    graph = demo_graph(stamp=3)
+    before, rows = version_of(graph), rows_of(graph)
+    with monkeypatch.context() as patch:
+        when_committed(patch, raising(StorageError("no answer")), about=f"^{COMMITS_DIR}/", times=None)
+        with pytest.raises(OutcomeUnknown, match="run `omnigraph-ops recover`"):
+            land(graph, entry_of(graph, PERSON), [NOTHING], unit="config")
+    assert (version_of(graph), len(sidecar_names(graph.storage))) == (before + 1, 1)
+    recover(graph, grace_seconds=0)
+    assert (check(graph).status, rows_of(graph)) == (CheckStatus.CLEAN, rows)
+    assert before + 1 in {commit.manifest_version for commit in graph.format.commits(graph.context, None)}
+    check_lineage(graph, None)
+
+
 def test_a_publish_that_landed_and_failed_is_seen(
     demo_graph: DemoGraph, stamp: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     graph = demo_graph(stamp=stamp)
-    before, real = version_of(graph), window.publish
+    before = version_of(graph)
 
-    def publishing(graph: Graph, updates: Any, **named: Any) -> Any:
-        done = real(graph, updates, **named)
-        if len(updates) > 1:
-            raise StorageError("the answer was lost")
-        return done
+    def reads_nothing_back() -> None:
+        lost = raising(OSError("the answer was lost"))
+        when_asked(monkeypatch, lance.LanceDataset, "get_fragments", lost, about=f"/{MANIFEST_DIR}$")
 
-    monkeypatch.setattr(window, "publish", publishing)
+    when_published(monkeypatch, reads_nothing_back, after=True)
     with all_waiting(graph) as came:
         pass
     assert landed(came, *KEYS)
@@ -259,14 +264,8 @@ def test_a_store_that_fails_for_one_of_them_fails_for_no_other(
     demo_graph: DemoGraph, stamp: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     graph = demo_graph(stamp=stamp)
-    real, folder = Storage.prepared, entry_of(graph, KNOWS).path
-
-    def prepared(self: Storage, path: str, data: bytes) -> Any:
-        if path.startswith(folder):
-            raise StorageError("no space left")
-        return real(self, path, data)
-
-    monkeypatch.setattr(Storage, "prepared", prepared)
+    full = raising(StorageError("no space left"))
+    when_asked(monkeypatch, Storage, "prepared", full, about=f"^{entry_of(graph, KNOWS).path}/", times=None)
     with all_waiting(graph) as came:
         pass
     assert landed(came, PERSON, DOC)
@@ -279,12 +278,8 @@ def test_publishes_that_fail_leave_every_table_to_recover(
 ) -> None:
     graph = demo_graph(stamp=stamp)
     rows = rows_of(graph)
-
-    def failing(*_: Any, **__: Any) -> Any:
-        raise StorageError("the store is gone")
-
     with monkeypatch.context() as patch:
-        patch.setattr(window, "publish", failing)
+        when_published(patch, raising(OSError("the store is gone")), times=None)
         with all_waiting(graph) as came:
             pass
     assert all("run `omnigraph-ops recover`" in str(what) for what in came.values())
@@ -330,15 +325,10 @@ def test_a_file_that_is_missing_for_one_of_them_is_about_no_other(
     demo_graph: DemoGraph, stamp: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     graph = demo_graph(stamp=stamp)
-    rows, real = rows_of(graph), window.version_update
-
-    def updating(graph: Graph, entry: TableEntry, version: int, *, rows: int) -> TableUpdate:
-        if entry.table_key == KNOWS:
-            raise FileNotFoundError(entry.path)
-        return real(graph, entry, version, rows=rows)
-
+    rows, path = rows_of(graph), entry_of(graph, KNOWS).path
     with monkeypatch.context() as patch:
-        patch.setattr(window, "version_update", updating)
+        gone = raising(FileNotFoundError(path))
+        when_asked(patch, Storage, "stat", gone, about=f"^{path}/_versions/", times=None)
         with all_waiting(graph) as came:
             pass
     assert landed(came, PERSON, DOC), came
@@ -352,11 +342,7 @@ def test_a_sidecar_whose_write_fails_late_stops_no_later_window(
     demo_graph: DemoGraph, stamp: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     graph = demo_graph(stamp=stamp)
-
-    def lose() -> None:
-        raise StorageError("the answer was lost")
-
-    once_armed(monkeypatch, 2, lose)
+    once_armed(monkeypatch, 2, raising(StorageError("the answer was lost")))
     with all_waiting(graph) as came:
         pass
     assert sorted(type(what).__name__ for what in came.values()) == ["LandedUnit", "LandedUnit", "StorageError"]
@@ -373,12 +359,8 @@ def test_a_turn_that_is_broken_off_leaves_what_was_committed_to_recover(
 ) -> None:
     graph = demo_graph(stamp=stamp)
     rows, pins = rows_of(graph), {key: entry_of(graph, key) for key in KEYS}
-
-    def broken(*_: Any) -> int | None:
-        raise Broken
-
     with monkeypatch.context() as patch:
-        patch.setattr(landing, "publish_together", broken)
+        when_published(patch, raising(Broken()))
         with all_waiting(graph) as came:
             pass
     assert sorted(type(what).__name__ for what in came.values()) == ["Broken", "OutcomeUnknown", "OutcomeUnknown"]
@@ -393,18 +375,12 @@ def test_a_turn_that_is_broken_off_leaves_what_was_committed_to_recover(
 def test_who_waits_on_after_a_turn_that_was_broken_off_forgets_what_it_met_there(
     demo_graph: DemoGraph, stamp: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    graph, met = demo_graph(stamp=stamp), list[str]()
-
-    def refusing(graph: Graph, table_key: str | None) -> None:
-        met.append(str(table_key))
-        if len(met) == 2:
-            raise StorageError("no answer")
-        if len(met) == 3:
-            raise Broken
-
-    monkeypatch.setattr(landing, "refuse_frozen", refusing)
+    graph = demo_graph(stamp=stamp)
+    tables = "|".join(entry_of(graph, key).path for key in KEYS)
+    faults = one_after_the_other(nothing, raising(StorageError("no answer")), raising(Broken()))
     with all_waiting(graph) as came:
-        pass
+        looks = when_asked(monkeypatch, LanceGateway, "open", faults, about=f"({tables})$", times=3)
+    assert len(set(looks[:3])) == 3, "one of each table"
     done = [key for key, what in came.items() if isinstance(what, LandedUnit)]
     assert len(done) == 2, came
     assert landed(came, *done)

@@ -21,7 +21,7 @@ from omnigraph_ops.coordination.rewrites import abandon
 from omnigraph_ops.errors import StorageError
 from omnigraph_ops.graph import open_graph
 from omnigraph_ops.graph.sidecars import write_sidecar
-from omnigraph_ops.lance.gateway import LanceFailure
+from omnigraph_ops.lance.gateway import LanceFailure, LanceGateway
 from omnigraph_ops.models.health import CheckStatus
 from omnigraph_ops.progress import Lines
 from omnigraph_ops.stages.optimize import table_run
@@ -29,6 +29,8 @@ from omnigraph_ops.stages.optimize.run import optimize_all, optimize_table, plan
 from omnigraph_ops.stages.recovery.check import check
 from omnigraph_ops.stages.recovery.recover import recover
 from tests.conftest import DemoGraph
+from tests.support.beside import Beside
+from tests.support.edges import raising, when_asked, when_rewritten
 from tests.support.rows import rows_of, tree_of
 from tests.support.writers import copies, drift, entry_of, write
 
@@ -158,22 +160,14 @@ def test_an_interrupted_commit_of_a_store_is_known_before_the_interrupt_is_raise
     assert ended == ["put"]
 
 
-def test_recover_publishes_the_version_that_it_proved(
-    demo_graph: DemoGraph, stamp: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_recover_publishes_the_version_that_it_proved(demo_graph: DemoGraph, stamp: int) -> None:
     """An engine knows no lease: between the look and the publish it finishes our sidecar and goes on writing."""
     graph = demo_graph(stamp=stamp, node_types=1)
     entry, rows = entry_of(graph, PERSON), rows_of(graph)
     drift(graph, PERSON, lambda head: head.optimize.compact_files())
     write_sidecar(graph, entry, SIDECAR, graph.uri)
-    real = sys.modules[recover.__module__]._act
-
-    def overtaken(*arguments: object) -> object:
-        drift(graph, PERSON, copies("engine-"))
-        return real(*arguments)  # type: ignore[arg-type]
-
-    monkeypatch.setattr(sys.modules[recover.__module__], "_act", overtaken)
-    (outcome,) = recover(graph, grace_seconds=0).outcomes
+    engine = Beside(lambda: drift(graph, PERSON, copies("engine-")))
+    (outcome,) = recover(graph.with_run(engine), grace_seconds=0).outcomes
     assert (outcome.action, "moved while it was looked at" in outcome.detail) == ("deferred", True)
     assert (entry_of(graph, PERSON), rows_of(graph)) == (entry, rows)
 
@@ -182,15 +176,11 @@ def test_an_index_of_a_column_that_is_gone_is_not_committed(
     demo_graph: DemoGraph, stamp: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     graph = demo_graph(stamp=stamp, node_types=1, settings=Settings(small_table_bytes=0))
-    real, todo = table_run.prepare_indexes, ["bio"]
 
-    def dropped(*arguments: object) -> object:
-        prepared = real(*arguments)  # type: ignore[arg-type]
-        if todo:
-            write(open_graph(graph.uri), PERSON, lambda head: head.drop_columns([todo.pop()]))
-        return prepared
+    def dropped() -> None:
+        write(open_graph(graph.uri), PERSON, lambda head: head.drop_columns(["bio"]))
 
-    monkeypatch.setattr(table_run, "prepare_indexes", dropped)
+    when_asked(monkeypatch, LanceGateway, "clone", dropped, after=True)
     heard: list[str] = []
     # What the schema declares cannot be built any more, which is for whoever dropped the column.
     with suppress(LanceFailure):
@@ -204,11 +194,7 @@ def test_indexes_of_a_small_table_do_not_wait_for_a_rewrite_that_fails(
     demo_graph: DemoGraph, stamp: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     graph = demo_graph(stamp=stamp, node_types=1)
-
-    def fails(*_arguments: object) -> str:
-        raise LanceFailure("the disk is full")
-
-    monkeypatch.setattr(table_run, "execute_task", fails)
+    when_rewritten(monkeypatch, raising(OSError("the disk is full")), times=None)
     (stats,) = optimize_all(graph, tables=[PERSON]).failed
     assert stats.error is not None and "the disk is full" in stats.error
     (plan,) = plan_optimize(graph, tables=(PERSON,)).tables

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -14,14 +13,15 @@ from omnigraph_ops.graph.graph import Graph
 from omnigraph_ops.graph.layout import version_path
 from omnigraph_ops.graph.sidecars import sidecar_names, sidecar_path
 from omnigraph_ops.models.health import CheckStatus, SidecarClass
-from omnigraph_ops.stages.recovery import unpublished
-from omnigraph_ops.stages.recovery import unpublished as module
 from omnigraph_ops.stages.recovery.check import check
 from omnigraph_ops.stages.recovery.recover import recover
+from omnigraph_ops.storage.store import Storage
 from tests.conftest import DemoGraph
 from tests.crash.harness_state import QUICK, check_lineage
+from tests.support.edges import when_asked
 from tests.support.rows import rows_everywhere
 from tests.support.sidecars import TABLE, Document, append_foreign_row, audit_rows, commit_rows, move, take_back
+from tests.support.waits import shorten_waits
 from tests.support.writers import copies, entry_of, write
 
 pytestmark = pytest.mark.slow
@@ -79,14 +79,9 @@ def test_it_waits_for_the_process_that_wrote_the_sidecar_anew(graph: Graph) -> N
 
 def test_a_commit_that_lands_meanwhile_is_never_buried(graph: Graph, monkeypatch: pytest.MonkeyPatch) -> None:
     take_back(graph)
-    real = module.restore_published
-
-    def overtaken(*arguments: Any, **more: Any) -> int | None:
-        append_foreign_row(graph)
-        return real(*arguments, **more)
-
+    about = f"^{entry_of(graph, TABLE).path}/_versions/"
     with monkeypatch.context() as patch:
-        patch.setattr(module, "restore_published", overtaken)
+        when_asked(patch, Storage, "create", lambda: append_foreign_row(graph), about=about)
         (outcome,) = recover(graph).outcomes
     assert outcome.action == "deferred"
     head = graph.open_head(entry_of(graph, TABLE))
@@ -111,7 +106,7 @@ def _withdraw(graph: Graph) -> None:
 
 
 def test_a_restore_without_a_sidecar_is_rolled_back(graph: Graph, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(unpublished, "_SETTLE_SECONDS", 0.01)
+    shorten_waits(monkeypatch)
     take_back(graph)
     _withdraw(graph)
     rows, published = rows_everywhere(graph), entry_of(graph, TABLE)
@@ -122,7 +117,7 @@ def test_a_restore_without_a_sidecar_is_rolled_back(graph: Graph, monkeypatch: p
 
 
 def test_so_is_one_of_a_version_that_was_removed_since(graph: Graph, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(unpublished, "_SETTLE_SECONDS", 0.01)
+    shorten_waits(monkeypatch)
     began = entry_of(graph, TABLE)
     take_back(graph)
     _withdraw(graph)

@@ -10,7 +10,8 @@ import pytest
 from omnigraph_ops.cli import parsing  # noqa: F401 - declares the others
 from omnigraph_ops.cli.call import cli as group
 from omnigraph_ops.cli.stages import declare_planned
-from omnigraph_ops.coordination.state import TASKS_DIR
+from omnigraph_ops.coordination.state import RUNS_DIR, TASKS_DIR
+from omnigraph_ops.errors import StorageError
 from omnigraph_ops.graph import Graph
 from omnigraph_ops.models.history import RunOutcome
 from omnigraph_ops.models.runs import TaskAttempt
@@ -18,8 +19,10 @@ from omnigraph_ops.outcomes import audit_log
 from omnigraph_ops.outcomes.results import STAGES, Snapshot
 from omnigraph_ops.outcomes.runs import RecordedRun, settle
 from omnigraph_ops.outcomes.task_journals import close, leave, read_tasks
-from omnigraph_ops.progress import SILENT, Lines
+from omnigraph_ops.progress import SILENT, Counted, Lines
+from omnigraph_ops.storage.store import Storage
 from tests.conftest import DemoGraph
+from tests.support.edges import raising, when_asked
 from tests.support.history import header
 from tests.support.leases import bury_runs
 from tests.support.shell import Cli, assert_refused
@@ -79,17 +82,25 @@ def test_a_saved_plan_is_applied_and_is_in_history_and_audit_log(graph: Graph, c
     assert json.loads(cli("shelve --markers 1 --json", graph.uri).out)["digest"].startswith("sha256:")
 
 
+class _KilledAt(Lines):
+    """Ends the process once so much is done."""
+
+    def __init__(self, done: int) -> None:
+        super().__init__(print)
+        self._done = done
+
+    def at(self, what: str, done: int, total: int | None, unit: Counted) -> None:
+        if done == self._done:
+            raise KeyboardInterrupt
+
+
 def killed(graph: Graph, markers: int, task: TaskAttempt | None = None) -> RecordedRun:
     """A run that was killed after it had put so many of three markers there. Writes."""
     run = RecordedRun(graph, header("cli/cut/off", verb="shelve"), Snapshot(), task)
     plan = Shelve().plan(graph, ShelveRequest(markers=3), SILENT)
 
-    def kill(*_: object) -> None:
-        raise KeyboardInterrupt
-
-    with pytest.MonkeyPatch.context() as patch, pytest.raises(KeyboardInterrupt):
-        patch.setattr(Lines, "at", lambda _self, _what, done, *_: kill() if done == markers else None)
-        Shelve().apply(graph.with_run(run), plan, Lines(print))
+    with pytest.raises(KeyboardInterrupt):
+        Shelve().apply(graph.with_run(run), plan, _KilledAt(markers))
     return run
 
 
@@ -98,7 +109,8 @@ def test_what_a_killed_run_did_is_told_by_its_own_report(
     graph: Graph, monkeypatch: pytest.MonkeyPatch, *, ended: bool
 ) -> None:
     if not ended:
-        monkeypatch.setattr(RecordedRun, "ended", lambda *_: None)
+        gone = raising(StorageError("the store is away"))
+        when_asked(monkeypatch, Storage, "write", gone, about=rf"^{RUNS_DIR}/.*/\d{{6}}\.json$", skip=1)
     killed(graph, 2)
     bury_runs(graph.storage)
     (record,) = settle(graph)

@@ -6,6 +6,7 @@ import json
 import re
 import shutil
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -15,6 +16,7 @@ from omnigraph_ops.errors import CorruptGraph, InvalidInput, OpsError, Transient
 from omnigraph_ops.graph import Graph
 from omnigraph_ops.graph.layout import version_path
 from omnigraph_ops.graph.sidecars import write_sidecar
+from omnigraph_ops.lance.gateway import LanceGateway
 from omnigraph_ops.models.cleanup import RetentionPolicy
 from omnigraph_ops.models.health import BranchFinding, CheckStatus
 from omnigraph_ops.stages.cleanup.plan import plan_cleanup
@@ -25,6 +27,7 @@ from omnigraph_ops.stages.recovery.check import check
 from omnigraph_ops.stages.recovery.recover import recover
 from omnigraph_ops.stages.recovery.unhealed import branch_findings
 from tests.conftest import DemoGraph
+from tests.support.edges import when_asked
 from tests.support.orphans import KNOWS, PERSON, drop
 from tests.support.rows import rows_everywhere
 from tests.support.writers import copies, delete_first, entry_of, write
@@ -114,12 +117,10 @@ def test_a_branch_that_is_deleted_during_the_look_is_no_finding(
     demo_graph: DemoGraph, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     graph = demo_graph(node_types=1, loads=1, rows=6, lazy_branches=1)
-    names = graph.branches()
-    graph.manifest().branches.delete("lazy-1")
-    listed = iter([names])
-    real = Graph.branches
-    monkeypatch.setattr(Graph, "branches", lambda graph: next(listed, None) or real(graph))
+    deleted = partial(graph.manifest().branches.delete, "lazy-1")
+    listed = when_asked(monkeypatch, LanceGateway, "branches", deleted, about="/__manifest$", after=True)
     assert branch_findings(graph, covered=()) == ()
+    assert listed
 
 
 def test_a_table_without_a_type_is_found(demo_graph: DemoGraph) -> None:

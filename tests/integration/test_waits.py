@@ -17,11 +17,12 @@ from pathlib import Path
 import pytest
 
 from omnigraph_ops import serde
-from omnigraph_ops.coordination import fence, pace
+from omnigraph_ops.coordination import pace
 from omnigraph_ops.coordination.fence import current_lock, fenced
 from omnigraph_ops.coordination.lease import LeasePlace, committer_lease
 from omnigraph_ops.coordination.state import THROTTLE_DIR
 from omnigraph_ops.graph import Graph, open_graph
+from omnigraph_ops.graph.sidecars import sidecar_path
 from omnigraph_ops.models.history import RunOutcome
 from omnigraph_ops.outcomes import history
 from omnigraph_ops.outcomes.results import Snapshot
@@ -99,12 +100,10 @@ def test_waiting_in_the_throttle_ends_with_the_first_signal(
     assert history.read_runs(graph)[0].outcome is RunOutcome.INTERRUPTED
 
 
-def test_waiting_for_writers_behind_the_fence_ends_with_the_first_signal(
-    demo_graph: DemoGraph, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_waiting_for_writers_behind_the_fence_ends_with_the_first_signal(demo_graph: DemoGraph) -> None:
     graph = open_graph(demo_graph(**SMALL).uri)
     run = RecordedRun(graph, header(), Snapshot())
-    monkeypatch.setattr(fence, "sidecar_names", lambda _storage: ("a writer",))
+    graph.storage.write(sidecar_path("01J00000000000000000000000"), b"{}")
     threading.Timer(0.3, run.stop).start()
     began = time.monotonic()
     with pytest.raises(Stopped), fenced(graph.with_run(run), drain_seconds=600):

@@ -15,11 +15,14 @@ class Beside(Run):
     def __init__(self, act: Callable[[], object], table_key: str | None = None) -> None:
         self._act: Callable[[], object] | None = act
         self._table_key = table_key
+        self.units: list[Unit] = []
+        """Those that began."""
         self.came: dict[str, StageReport | None] = {}
         """What each unit that ended came to, by its name."""
 
     def begins(self, unit: Unit) -> None:
-        """Act, if this is the unit. As `act`."""
+        """Note it, and act, if this is the unit. As `act`."""
+        self.units.append(unit)
         if self._act is not None and self._table_key in {None, unit.table_key}:
             act, self._act = self._act, None
             act()

@@ -29,6 +29,7 @@ from omnigraph_ops.stages.optimize import index_work
 from omnigraph_ops.stages.orphans import apply
 from omnigraph_ops.storage import inventory
 from omnigraph_ops.storage.store import Storage
+from tests.support.edges import commits_around, tasks_around
 from tests.support.leases import bury_holders, is_lease
 from tests.support.places import Folder, State
 
@@ -384,28 +385,9 @@ def _merge(killer: Killer) -> Any:
 
 @contextmanager
 def _compaction(killer: Killer) -> Iterator[None]:
-    real, real_task = lance_tables._Compaction, lance_tables._CompactionTask
-
-    class GuardedCompaction:
-        plan = staticmethod(real.plan)
-
-        @staticmethod
-        def commit(dataset: Any, results: Any, *options: Any) -> Any:
-            act = lambda: real.commit(dataset, results, *options)  # noqa: E731
-            return killer.lance_commit("commit", dataset.uri, act, versions=2)
-
-    class GuardedTask:
-        def __init__(self, task: Any) -> None:
-            self._task = task
-
-        @staticmethod
-        def from_json(payload: str) -> GuardedTask:
-            return GuardedTask(real_task.from_json(payload))
-
-        def execute(self, dataset: Any) -> Any:
-            return killer.task(dataset.uri, lambda: self._task.execute(dataset))
-
-    with mock.patch.multiple(lance_tables, _Compaction=GuardedCompaction, _CompactionTask=GuardedTask):
+    commits = commits_around(lambda uri, act: killer.lance_commit("commit", uri, act, versions=2))
+    tasks = tasks_around(killer.task)
+    with mock.patch.multiple(lance_tables, _Compaction=commits, _CompactionTask=tasks):
         yield
 
 

@@ -8,6 +8,8 @@ from collections.abc import Callable
 
 import pytest
 
+from omnigraph_ops.progress import Run
+
 
 def instead_of_sleep(monkeypatch: pytest.MonkeyPatch, act: Callable[[float], object]) -> None:
     """Call `act` where this thread would sleep; what other tests left in this process sleeps on."""
@@ -17,3 +19,16 @@ def instead_of_sleep(monkeypatch: pytest.MonkeyPatch, act: Callable[[float], obj
         (act if threading.get_ident() == own else real)(seconds)
 
     monkeypatch.setattr("time.sleep", sleep)
+
+
+def shorten_waits(monkeypatch: pytest.MonkeyPatch, longest: float = 0.01) -> None:
+    """Let this thread sleep no longer than that at a time."""
+    real = time.sleep
+    instead_of_sleep(monkeypatch, lambda seconds: real(min(seconds, longest)))
+
+
+class Hurried(Run):
+    """A run whose pauses are over at once, in whatever thread."""
+
+    def pause(self, seconds: float) -> None:
+        """Wait for nothing. Pure."""
