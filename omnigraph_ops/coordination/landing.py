@@ -31,8 +31,9 @@ from omnigraph_ops.parallel import in_parallel
 
 _ATTEMPTS = 5
 _GATHER_SECONDS = 0.25
-"""For how long the first one that waits leaves others of its run that are at work the time to come along."""
+"""For how long the first window that waits lets others of its run join the turn."""
 _STEPS_AT_ONCE = 8
+"""Tables of a turn whose requests are under way at the same time."""
 _POLL_SECONDS = 0.5
 """How often a thread that is not woken asks whether its run stops."""
 
@@ -230,20 +231,20 @@ def _share_turn(seats: Sequence[_Seat], keeper: LeaseKeeper) -> None:
     with contextlib.ExitStack() as stack:
         going = [seat for seat in going if seat.judge(partial(seat.window.prepare, seat.drafts, stack))]
         for seat in seats:
-            seat.over = seat not in going
+            seat.over = True
         if going:
             _land(going, read[0], keeper)
 
 
 def _judged(seats: Sequence[_Seat], step: Callable[[_Seat], bool]) -> list[_Seat]:
-    """The seats of which a step says True. They take it side by side: each waits for its own requests. As the step."""
+    """The seats of which a step says True. All take it side by side: its time is that of requests. As the step."""
 
     def judged(seat: _Seat) -> bool:
         return seat.judge(partial(step, seat))
 
     if len(seats) < 2:
         return [seat for seat in seats if judged(seat)]
-    # With `on_error` whatever stops this waits for all of them: none is in the middle of its step afterwards.
+    # With `on_error` an interruption waits for all of them: afterwards none is in the middle of its step.
     said = in_parallel(judged, seats, workers=_STEPS_AT_ONCE, on_error=lambda: None)
     return [seat for seat, held in zip(seats, said, strict=True) if held]
 
@@ -251,8 +252,6 @@ def _judged(seats: Sequence[_Seat], step: Callable[[_Seat], bool]) -> list[_Seat
 def _land(seats: Sequence[_Seat], ready: Ready, keeper: LeaseKeeper) -> None:
     """Commit to each table in its own window, publish all together, disarm. Writes."""
     windows, started = [seat.window for seat in seats], time.monotonic()
-    for seat in seats:
-        seat.over = True
     try:
         _judged(seats, lambda seat: seat.window.commit(seat.drafts, keeper, windows))
     finally:
@@ -271,7 +270,7 @@ def _close(seats: Sequence[_Seat], keeper: LeaseKeeper, ready: Ready, started: f
         newest, seats = None, [seat for seat in seats if seat not in together]
     # What was read serves one publish: whoever publishes after it has to read anew.
     alone = ready if len(seats) == 1 else None
-    # Those that publish by themselves do so one after the other: they would take each other's swap.
+    # Windows that publish by themselves do so one after the other: side by side, one would make the other's swap fail.
     for some in [seats] if newest is not None else [[seat] for seat in seats]:
         _judged(some, lambda seat: seat.window.finish(keeper, alone, published=newest is not None))
     landed = [seat for seat in seats if seat.window.landed and not seat.window.is_open]

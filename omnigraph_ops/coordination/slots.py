@@ -1,7 +1,7 @@
-"""The threads of a run that are at work on tables: so many at once. One that waits for its turn is not at work.
+"""How many threads of a run are at work on tables at once. A thread that waits to publish holds no slot.
 
-So a run has more threads than it has slots. What some prepared waits to be published together while others prepare
-more, and a graph with many small tables is not published to for each of them.
+So a run has more threads than slots: what some prepared waits to be published together, while others prepare more. A
+graph with many small tables gets a few graph commits instead of one for each table.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ class _Ticket:
     """A thread that wants a slot."""
 
     most: int
-    """How many may be at work, this one included."""
+    """How many threads may be at work, this one included."""
     thread: int = field(default_factory=threading.get_ident)
     granted: threading.Event = field(default_factory=threading.Event)
 
@@ -55,7 +55,7 @@ class Slots:
 
     @contextlib.contextmanager
     def resting(self) -> Iterator[None]:
-        """Leave the slot to another thread for the block, if this one has any; then wait for a slot again."""
+        """Give up the slot of this thread for the block, if it has one; then wait for a slot again."""
         left = self._leave()
         try:
             yield
@@ -65,7 +65,7 @@ class Slots:
                 self._take(_Ticket(left.most), ahead=True)
 
     def wait(self, enough: Callable[[], bool], seconds: float) -> None:
-        """Wait until enough threads rest, or all do, but for so many seconds at most."""
+        """Wait until `enough` says so or nobody is at work, for `seconds` at most."""
         until = time.monotonic() + seconds
         with self._rested:
             while self._at_work and not enough():
@@ -87,7 +87,7 @@ class Slots:
             return left
 
     def _hand_out(self) -> None:
-        """Give free slots to those that wait, in their order: a thread that comes later gets none before them."""
+        """Give free slots to the threads that wait, in their order. For whoever holds the lock."""
         while self._wanted and len(self._at_work) < self._wanted[0].most:
             ticket = self._wanted.popleft()
             self._at_work[ticket.thread] = ticket

@@ -105,8 +105,8 @@ class ArmedWindow:
         """The table at its pin; `StalePlan` or `DriftFound` when it is not there. Reads.
 
         Args:
-            moved: another version of the table is published by now, perhaps. Else the look at its HEAD suffices:
-                what publishes another one moves that before, and `still_fits` looks at both.
+            moved: another version of the table may be published by now. Otherwise its HEAD tells: whatever publishes
+                another version moves the HEAD first, and `still_fits` looks at both.
         """
         if not moved:
             with contextlib.suppress(DatasetMissing):
@@ -309,8 +309,9 @@ class ArmedWindow:
         return False
 
     def update(self, current: TableEntry) -> TableUpdate:
-        """What publishes the commits of this window. Reads."""
-        self.updated = version_update(self.graph, current, self.entry.version + self.landed, rows=self.rows)
+        """What publishes the commits of this window, over what is published of the table by now. Reads once."""
+        if self.updated is None:
+            self.updated = version_update(self.graph, current, self.entry.version + self.landed, rows=self.rows)
         return self.updated
 
     def _publish(self, current: TableEntry, keeper: LeaseKeeper, ready: Ready | None) -> int:
@@ -322,7 +323,7 @@ class ArmedWindow:
             self.operation_id = new_ulid()
             self._arm(current, keeper)
         keeper.assert_held()
-        return publish(graph, (self.updated or self.update(current),), actor=None, ready=ready).manifest_version
+        return publish(graph, (self.update(current),), actor=None, ready=ready).manifest_version
 
     def _disarm(self) -> None:
         path = sidecar_path(self.operation_id)
@@ -351,7 +352,7 @@ def publish_together(windows: Sequence[ArmedWindow], keeper: LeaseKeeper, ready:
     try:
         if {window.sidecar for window in windows} <= sidecar_names(graph.storage):
             keeper.assert_held()
-            updates = tuple(window.updated or window.update(window.entry) for window in windows)
+            updates = tuple(window.update(window.entry) for window in windows)
             return publish(graph, updates, actor=None, ready=ready).manifest_version
     except OutcomeUnknown:
         raise

@@ -84,7 +84,11 @@ class Drafts:
             self._file(manifest.name).write_bytes(manifest.content)
 
     def add(self, next_name: str, operation: Any, mark: str) -> Draft:
-        """The version that an operation makes of the newest one, which it then is. Writes to the scratch folder."""
+        """The next version, which an operation makes of the newest one; the next call goes on from it. Writes there.
+
+        Args:
+            mark: what the transaction says about itself under `OPERATION_PROPERTY`.
+        """
         transaction_id = str(uuid.uuid4())
         transaction = Transaction(
             read_version=self._newest.version,
@@ -93,8 +97,8 @@ class Drafts:
             transaction_properties={OPERATION_PROPERTY: mark},
         )
         with lance_errors("prepare a commit"):
-            before = self._dataset or lance.dataset(str(self._folder))
-            after = self._dataset = LanceDataset.commit(before, transaction, max_retries=0)
+            before = lance.dataset(str(self._folder)) if self._dataset is None else self._dataset
+            self._dataset = LanceDataset.commit(before, transaction, max_retries=0)
         (written,) = self._folder.glob(f"_transactions/*{transaction_id}*")
         self._newest = Manifest(
             version=self._newest.version + 1, name=next_name, content=self._file(next_name).read_bytes()
@@ -104,7 +108,7 @@ class Drafts:
             transaction_id=transaction_id,
             transaction_name=written.name,
             transaction=written.read_bytes(),
-            dataset=after,
+            dataset=self._dataset,
         )
 
     def _file(self, name: str) -> Path:
@@ -126,12 +130,7 @@ def drafting(newest: Manifest, *, beside: Sequence[Manifest] = ()) -> Iterator[D
 def drafted(
     newest: Manifest, next_name: str, operation: Any, *, mark: str, beside: Sequence[Manifest] = ()
 ) -> Iterator[Draft]:
-    """One operation as the next version, for the block. Writes a scratch folder.
-
-    Args:
-        mark: what the transaction says about itself under `OPERATION_PROPERTY`.
-        beside: as of `drafting`.
-    """
+    """The next version, made by one operation, for the block: `drafting` and `add`. Writes a scratch folder."""
     with drafting(newest, beside=beside) as drafts:
         yield drafts.add(next_name, operation, mark)
 

@@ -104,10 +104,12 @@ def _facts(run: RunRecord) -> Iterable[tuple[str, str]]:
 
 def _unsettled(run: UnsettledRun) -> str:
     header = run.header
-    state = "at work" if run.at_work else "interrupted; the next command that writes to the graph records it"
-    if run.at_work and header.dag_id:
-        # Only Airflow knows whether it goes on; a command of the shell cannot ask it.
+    if not run.at_work:
+        state = "interrupted; the next command that writes to the graph records it"
+    elif header.dag_id:  # only Airflow knows whether it goes on, and a command of the shell cannot ask it
         state = "no report yet; if it ended without one, the next recovery check of a DAG on this graph records it"
+    else:
+        state = "at work"
     return f"{header.verb} of {header.triggered_by} since {moment(header.started_at_us)}: {state} ({header.run_id})"
 
 

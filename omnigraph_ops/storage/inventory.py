@@ -23,7 +23,7 @@ from omnigraph_ops.storage.store import BULK, FileInfo, Storage, no_folder
 
 WORKERS = 16
 _FEW = 16
-_Item = TypeVar("_Item")
+_File = TypeVar("_File")
 _Found = TypeVar("_Found")
 TABLE_FOLDERS = ("nodes", "edges")
 
@@ -59,9 +59,10 @@ def upper_levels(storage: Storage) -> Levels:
         found += children
         folders += below
     deeper: list[str] = []
-    for children, below in _each(storage, functools.partial(_children, storage), folders):
-        found += children
-        deeper += below
+    with ThreadPoolExecutor(max_workers=WORKERS) as pool:
+        for children, below in pool.map(functools.partial(_children, storage), folders):
+            found += children
+            deeper += below
     return Levels(found=tuple(found), deeper=tuple(deeper))
 
 
@@ -69,19 +70,9 @@ def walk(storage: Storage, levels: Levels | None = None) -> Iterator[Stored]:
     """Everything below the root: the upper levels, then one deeper folder after the other. Reads."""
     levels = levels or upper_levels(storage)
     yield from levels.found
-    for batch in _each(storage, lambda folder: list(below_folder(storage, folder)), levels.deeper):
-        yield from batch
-
-
-def _each(
-    storage: Storage, work: Callable[[_Item], _Found], items: Sequence[_Item], workers: int = WORKERS
-) -> Iterator[_Found]:
-    """`work` of each item, in their order; on threads but for a few local files, which cost less. As the work."""
-    if storage.is_local and len(items) < _FEW:
-        yield from map(work, items)
-        return
-    with ThreadPoolExecutor(max_workers=workers) as pool:
-        yield from pool.map(work, items)
+    with ThreadPoolExecutor(max_workers=WORKERS) as pool:
+        for batch in pool.map(lambda folder: list(below_folder(storage, folder)), levels.deeper):
+            yield from batch
 
 
 def below_folder(storage: Storage, folder: str) -> Iterator[Stored]:
@@ -106,8 +97,9 @@ def sizes_below(storage: Storage, folder: str) -> dict[str, int]:
 def stored_sizes(storage: Storage, paths: Collection[str]) -> dict[str, int]:
     """The sizes of all regular files in the folders of these, by listing the folders. Reads."""
     folders = sorted({path.rpartition("/")[0] for path in paths})
-    found = _each(storage, lambda folder: files_in(storage, folder), folders)
-    return {file.path: file.size for files in found for file in files if not file.is_special}
+    with ThreadPoolExecutor(max_workers=WORKERS) as pool:
+        found = pool.map(lambda folder: files_in(storage, folder), folders)
+        return {file.path: file.size for files in found for file in files if not file.is_special}
 
 
 def files_in(storage: Storage, folder: str) -> tuple[Stored, ...]:
@@ -122,10 +114,21 @@ def folders_in(storage: Storage, folder: str) -> tuple[str, ...]:
     return tuple(folders)
 
 
+def _each_file(
+    storage: Storage, work: Callable[[_File], _Found], files: Sequence[_File], workers: int = WORKERS
+) -> Iterator[_Found]:
+    """`work` of each file, in their order: on threads, but for a few local ones, which cost less. As the work."""
+    if storage.is_local and len(files) < _FEW:
+        yield from map(work, files)
+        return
+    with ThreadPoolExecutor(max_workers=workers) as pool:
+        yield from pool.map(work, files)
+
+
 def look_again(storage: Storage, paths: Sequence[str]) -> list[Stored | OpsFault | None]:
     """Each file as it is now: None when it is gone, the fault when it cannot be told. Reads."""
     linked = _linked(storage, paths)
-    return list(_each(storage, lambda path: linked.get(path) or _look(storage, path), paths))
+    return list(_each_file(storage, lambda path: linked.get(path) or _look(storage, path), paths))
 
 
 def first_missing(storage: Storage, sizes: Mapping[str, int]) -> str | None:
@@ -157,13 +160,14 @@ def remove_files(storage: Storage, paths: Sequence[str]) -> tuple[OpsFault, ...]
         faults = (linked.get(path) or _fault(path, functools.partial(_unlink, storage, path)) for path in paths)
         return tuple(f for f in faults if f is not None)
     batches = [paths[n : n + BULK] for n in range(0, len(paths), BULK)]
-    return tuple(fault for faults in _each(storage, functools.partial(_bulk, storage), batches) for fault in faults)
+    with ThreadPoolExecutor(max_workers=WORKERS) as pool:
+        return tuple(fault for faults in pool.map(functools.partial(_bulk, storage), batches) for fault in faults)
 
 
 def move_files(storage: Storage, moves: Sequence[tuple[str, str]], *, workers: int = WORKERS) -> tuple[OpsFault, ...]:
     """Move files to where nothing is: a rename on local disk, copy then delete on S3. Returns what failed. Writes."""
     linked = _linked(storage, [source for source, _ in moves])
-    faults = _each(storage, lambda m: linked.get(m[0]) or _fault(m[0], lambda: _move(storage, *m)), moves, workers)
+    faults = _each_file(storage, lambda m: linked.get(m[0]) or _fault(m[0], lambda: _move(storage, *m)), moves, workers)
     return tuple(f for f in faults if f is not None)
 
 
@@ -187,7 +191,7 @@ def take_unchanged(
         except _ChangedFile:
             return OpsFault(path=file.path, reason="another file has its name now", is_changed=True)
 
-    return tuple(fault for fault in _each(storage, one, files) if fault is not None)
+    return tuple(fault for fault in _each_file(storage, one, files) if fault is not None)
 
 
 def remove_folder(storage: Storage, folder: str) -> bool:

@@ -13,7 +13,7 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, TypedDict, Unpack
 
 import pytest
 from lance.dataset import MergeInsertBuilder
@@ -24,15 +24,28 @@ from omnigraph_ops.storage.store import Storage
 Act = Callable[[], object]
 
 
+class When(TypedDict, total=False):
+    """Which calls are the moment; without any of these the first one."""
+
+    about: str
+    """An expression that is found in the paths, addresses and names that the call is about."""
+    skip: int
+    """So many calls come before the first that counts."""
+    times: int | None
+    """At how many calls; None: at every one."""
+    after: bool
+    """Right after the call instead of before it."""
+
+
 @dataclass(kw_only=True)
 class _Moment:
     """The calls that count, and what is done at some of them. For any thread."""
 
     act: Act
-    about: str
-    skip: int
-    times: int | None
-    after: bool
+    about: str = ""
+    skip: int = 0
+    times: int | None = 1
+    after: bool = False
     asked: list[str] = field(default_factory=list)
     _counting: threading.Lock = field(default_factory=threading.Lock)
     _acting: threading.local = field(default_factory=threading.local)
@@ -70,25 +83,17 @@ def when_asked(
     edge: Any,
     call: str,
     act: Act = nothing,
-    *,
-    about: str = "",
-    skip: int = 0,
-    times: int | None = 1,
-    after: bool = False,
+    **when: Unpack[When],
 ) -> list[str]:
     """Call `act` right before a call of an edge; an error that it raises is that of the call.
 
     Args:
         edge: a class or module, such as `Storage`.
-        about: an expression that is found in the paths, addresses and names that the call is about.
-        skip: so many calls come before the first that counts.
-        times: None: at every call.
-        after: right after the call instead.
 
     Returns:
         What all calls were about, so far.
     """
-    moment = _Moment(act=act, about=about, skip=skip, times=times, after=after)
+    moment = _Moment(act=act, **when)
     real = getattr(edge, call)
 
     def asking(*arguments: Any, **named: Any) -> Any:
@@ -99,17 +104,9 @@ def when_asked(
     return moment.asked
 
 
-def when_committed(
-    patch: pytest.MonkeyPatch,
-    act: Act = nothing,
-    *,
-    about: str = "",
-    skip: int = 0,
-    times: int | None = 1,
-    after: bool = False,
-) -> list[str]:
+def when_committed(patch: pytest.MonkeyPatch, act: Act = nothing, **when: Unpack[When]) -> list[str]:
     """As `when_asked`, at the short step that makes a prepared version of a table visible."""
-    moment = _Moment(act=act, about=about, skip=skip, times=times, after=after)
+    moment = _Moment(act=act, **when)
     real = Storage.prepared
 
     @contextmanager
@@ -121,11 +118,9 @@ def when_committed(
     return moment.asked
 
 
-def when_published(
-    patch: pytest.MonkeyPatch, act: Act = nothing, *, skip: int = 0, times: int | None = 1, after: bool = False
-) -> list[str]:
+def when_published(patch: pytest.MonkeyPatch, act: Act = nothing, **when: Unpack[When]) -> list[str]:
     """As `when_asked`, at the swap of the graph manifest, for which everything was read."""
-    return when_asked(patch, MergeInsertBuilder, "execute", act, skip=skip, times=times, after=after)
+    return when_asked(patch, MergeInsertBuilder, "execute", act, **when)
 
 
 def tasks_around(around: Callable[[str, Callable[[], Any]], Any]) -> type:
@@ -164,24 +159,16 @@ def commits_around(around: Callable[[str, Callable[[], Any]], Any]) -> type:
     return Compaction
 
 
-def when_rewritten(
-    patch: pytest.MonkeyPatch,
-    act: Act = nothing,
-    *,
-    about: str = "",
-    skip: int = 0,
-    times: int | None = 1,
-    after: bool = False,
-) -> list[str]:
+def when_rewritten(patch: pytest.MonkeyPatch, act: Act = nothing, **when: Unpack[When]) -> list[str]:
     """As `when_asked`, at each task of a compaction that pylance executes in this process."""
-    moment = _Moment(act=act, about=about, skip=skip, times=times, after=after)
+    moment = _Moment(act=act, **when)
     patch.setattr(lance_tables, "_CompactionTask", tasks_around(moment.call))
     return moment.asked
 
 
-def when_compacted(patch: pytest.MonkeyPatch, act: Act = nothing, *, after: bool = False) -> list[str]:
+def when_compacted(patch: pytest.MonkeyPatch, act: Act = nothing, **when: Unpack[When]) -> list[str]:
     """As `when_asked`, at the first commit of a compaction by pylance itself: of a dataset that no graph has."""
-    moment = _Moment(act=act, about="", skip=0, times=1, after=after)
+    moment = _Moment(act=act, **when)
     patch.setattr(lance_tables, "_Compaction", commits_around(moment.call))
     return moment.asked
 
@@ -217,18 +204,10 @@ def one_after_the_other(*acts: Act) -> Act:
     return act
 
 
-def when_copied(
-    patch: pytest.MonkeyPatch,
-    act: Act = nothing,
-    *,
-    about: str = "",
-    skip: int = 0,
-    times: int | None = 1,
-    after: bool = False,
-) -> list[str]:
+def when_copied(patch: pytest.MonkeyPatch, act: Act = nothing, **when: Unpack[When]) -> list[str]:
     """As `when_asked`, where a whole file that was copied locally gets its name; `copied` tells which."""
-    about = rf"\.part .*{about}"
-    return when_asked(patch, os, "replace", act, about=about, skip=skip, times=times, after=after)
+    when["about"] = rf"\.part .*{when.get('about', '')}"
+    return when_asked(patch, os, "replace", act, **when)
 
 
 def copied(asked: list[str]) -> list[str]:
