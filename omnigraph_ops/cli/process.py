@@ -27,8 +27,11 @@ _HANDLED: dict[signal.Signals, Any] = {
     signal.SIGINT: signal.default_int_handler,
     signal.SIGTERM: signal.SIG_DFL,
     signal.SIGHUP: signal.SIG_DFL,
+    signal.SIGALRM: signal.SIG_DFL,
 }
 """The signals, and the handlers that they are taken over from: what ignores a signal goes on ignoring it."""
+_AGAIN = signal.SIGALRM
+_AGAIN_SECONDS = 0.05
 _SHOWN = 3
 _CLOSING = "The run is at its end and is being recorded; press Ctrl-C again to leave that to the next command."
 
@@ -94,11 +97,13 @@ class Signals:
         taken = [number for number, before in _HANDLED.items() if signal.getsignal(number) is before]
         for number in taken:
             signal.signal(number, self._on)
-        before, sys.unraisablehook = sys.unraisablehook, _unless_interrupted
+        before, sys.unraisablehook = sys.unraisablehook, self._unraisable
         try:
             yield
         finally:
             sys.unraisablehook = before
+            if _AGAIN in taken:
+                signal.setitimer(signal.ITIMER_REAL, 0)
             for number in taken:
                 # What comes now would meet the end of the interpreter, where it can only be a traceback.
                 signal.signal(number, signal.SIG_IGN if self._own_process else _HANDLED[number])
@@ -114,7 +119,19 @@ class Signals:
                 stream.flush()
         os._exit(code)
 
+    def _unraisable(self, found: sys.UnraisableHookArgs) -> None:
+        """Code in C drops an interrupt that it meets at some places, so that comes once more. Prints other errors."""
+        if not isinstance(found.exc_value, KeyboardInterrupt):
+            sys.__unraisablehook__(found)
+        elif signal.getsignal(_AGAIN) == self._on:
+            # Not by a thread: what is interrupted here may hold the locks that one needs to start.
+            signal.setitimer(signal.ITIMER_REAL, _AGAIN_SECONDS)
+
     def _on(self, number: int, _frame: object) -> None:
+        if number == _AGAIN:
+            if self._closing:
+                return
+            raise KeyboardInterrupt
         if number == signal.SIGHUP and self._count:
             return  # a terminal that is closed says so more than once
         self._count += 1
@@ -133,12 +150,6 @@ class Signals:
                 _say(_CLOSING if self._closing else _stopping(self._run.at_work()))
                 return
         raise KeyboardInterrupt
-
-
-def _unless_interrupted(found: sys.UnraisableHookArgs) -> None:
-    """Pass over an interrupt that met code in C, which has to drop it: the run was asked to stop before. Prints."""
-    if not isinstance(found.exc_value, KeyboardInterrupt):
-        sys.__unraisablehook__(found)
 
 
 def _stopping(units: tuple[str, ...]) -> str:

@@ -1,8 +1,10 @@
-"""What a signal leaves on stderr where code in C was at work."""
+"""What becomes of a signal where code in C was at work."""
 
 from __future__ import annotations
 
+import signal
 import sys
+import time
 
 import pytest
 
@@ -27,3 +29,32 @@ def test_an_interrupt_that_code_in_c_dropped_is_no_traceback(capsys: pytest.Capt
         _Dropped(ValueError)
         assert "ValueError" in capsys.readouterr().err
     assert sys.unraisablehook is before
+
+
+def test_an_interrupt_that_code_in_c_dropped_comes_again() -> None:
+    with Signals(own_process=False).installed(), pytest.raises(KeyboardInterrupt):
+        _Dropped(KeyboardInterrupt)
+        time.sleep(10)
+
+
+def test_a_dropped_interrupt_does_not_come_again_once_the_run_is_being_recorded() -> None:
+    signals = Signals(own_process=False)
+    with signals.installed():
+        _Dropped(KeyboardInterrupt)
+        signals.closing()
+        time.sleep(0.2)
+        _Dropped(KeyboardInterrupt)
+    assert signal.getitimer(signal.ITIMER_REAL) == (0, 0)
+    assert signal.getsignal(signal.SIGALRM) is signal.SIG_DFL
+
+
+def test_an_alarm_that_somebody_else_set_is_left_to_them() -> None:
+    before = signal.signal(signal.SIGALRM, lambda *_: None)
+    try:
+        signal.setitimer(signal.ITIMER_REAL, 100)
+        with Signals(own_process=False).installed():
+            _Dropped(KeyboardInterrupt)
+        assert signal.getitimer(signal.ITIMER_REAL)[0] > 50
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)
