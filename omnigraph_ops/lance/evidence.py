@@ -302,19 +302,21 @@ class _Scan:
         fragments = [f for f in self.dataset.get_fragments() if f.fragment_id in self.fragment_ids]
         if not fragments:  # Lance may take no fragments for all of them
             return
+
+        def count(statistics: Any) -> None:
+            self.bytes_read += int(statistics.bytes_read)
+
+        # No method: Lance copies what a scanner is made of, with the dataset of this object, which it opens for that.
         scanner = self.dataset.scanner(
             columns=columns,
             fragments=fragments,
             batch_size=self.batch_rows,
             batch_readahead=_READAHEAD,
             fragment_readahead=_READAHEAD,
-            scan_stats_callback=self._count,
+            scan_stats_callback=count,
             **options,
         )
         yield from scanner.to_batches()
-
-    def _count(self, statistics: Any) -> None:
-        self.bytes_read += int(statistics.bytes_read)
 
 
 def _print(metadata: Any) -> FragmentPrint:

@@ -1,4 +1,4 @@
-"""Rows in full, as a person is shown them."""
+"""Rows in full, as a person is shown them; what a comparison of two versions opens."""
 
 from __future__ import annotations
 
@@ -7,9 +7,11 @@ from pathlib import Path
 import lance
 import pyarrow as pa
 import pytest
+from lance.dataset import LanceDataset
 
 from omnigraph_ops.lance import rewrites
-from omnigraph_ops.lance.evidence import rows_by_id, unreadable
+from omnigraph_ops.lance.evidence import other_rows, rows_by_id, unreadable
+from tests.support.edges import when_asked
 
 
 def test_values_that_python_has_no_type_for_are_shown_as_text(tmp_path: Path) -> None:
@@ -42,3 +44,11 @@ def test_a_table_of_very_many_fragments_is_readable_although_rows_are_deleted(
     assert unreadable(None, dataset) is None
     next((tmp_path / "t.lance/data").iterdir()).unlink()
     assert "cannot be read" in str(unreadable(None, lance.dataset(dataset.uri)))
+
+
+def test_a_comparison_of_two_versions_opens_no_dataset(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    before = lance.write_dataset(pa.table({"n": range(10)}), tmp_path / "t.lance", enable_stable_row_ids=True)
+    after = lance.write_dataset(pa.table({"n": range(10)}), before.uri, mode="overwrite", enable_stable_row_ids=True)
+    opened = when_asked(monkeypatch, LanceDataset, "__init__")
+    assert other_rows(before, after) == "does not have the rows that it had"
+    assert opened == []
