@@ -126,10 +126,11 @@ def test_a_copy_that_fails_leaves_nothing_frozen(dags: Any, graph: Graph, tmp_pa
     assert (freezes(graph.storage), freeze_tags(graph.uri)) == ((), set())
 
 
-def test_a_destination_is_needed(dags: Any, graph: Graph) -> None:
+def test_without_a_destination_nothing_is_frozen(dags: Any, graph: Graph) -> None:
     done = run(dags, graph)
-    assert done.of("copy") == ["failed"]
-    assert done.of("unfreeze") == ["success"]
+    assert (done.state, done.of("freeze"), done.of("copy")) == ("failed", ["failed"], ["upstream_failed"])
+    assert any("no destination named" in line for line in done.report["failed"])
+    assert (freezes(graph.storage), freeze_tags(graph.uri)) == ((), set())
 
 
 def test_a_retry_ends_the_freeze_of_the_attempt_that_was_killed(graph: Graph) -> None:

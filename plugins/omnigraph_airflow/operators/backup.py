@@ -29,11 +29,22 @@ class FreezeOperator(RequestOperator):
     """Freezes the graph; returns the id of the freeze. The setup of whatever copies it.
 
     A retry ends what the attempt before it took and could not name any more.
+
+    :param destination: where the frozen graph will be copied, empty: the task fails before it freezes; None: it is not
+        copied (templated).
     """
+
+    template_fields: Sequence[str] = (*RequestOperator.template_fields, "destination")
+
+    def __init__(self, *, destination: str | None = None, **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+        self.destination = destination
 
     def run_stage(self, graph: Graph, context: Context) -> Any:
         from omnigraph_ops.coordination.freezes import unfreeze_all
 
+        if self.destination is not None:
+            _refuse_nowhere(self.destination)
         stage, owner = UNASKED_BY_NAME["freeze"], f"{run_id_of(context)}/{self.task_id}"
         unfreeze_all(graph, owner)
         report = stage.run(graph, request_in(stage, {**self.request, "owner": owner}), Lines(self.log.info))
@@ -82,8 +93,7 @@ class SubmitBackupOperator(RequestOperator, SubmitJobOperator):
 
     def run_stage(self, graph: Graph, context: Context) -> Any:
         stage = UNASKED_BY_NAME["backup"]
-        if not self.request.get("destination"):
-            raise InvalidInput("no destination named: set the param destination or the Variable omnigraph_backups")
+        _refuse_nowhere(self.request.get("destination"))
         request = request_in(stage, self.request)
 
         def submit(job: str, arguments: Sequence[str], value: type[T], check: Callable[[], None]) -> T:
@@ -123,3 +133,10 @@ class SubmitVerifyOperator(SubmitJobOperator):
             raise CorruptGraph(f"{report.backup} has {len(report.problems)} problems: {named}")
         graph.run.notes(report)
         return serde.to_json(report)
+
+
+def _refuse_nowhere(destination: str | None) -> None:
+    if not destination:
+        raise InvalidInput(
+            "no destination named, so nothing was copied; set the param destination or the Variable omnigraph_backups"
+        )
