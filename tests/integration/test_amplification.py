@@ -8,10 +8,13 @@ import pytest
 
 from omnigraph_ops.config.settings import Settings
 from omnigraph_ops.graph import Graph
+from omnigraph_ops.graph.layout import RECOVERY_DIR
 from omnigraph_ops.lance.tables import fragment_facts, index_facts
 from omnigraph_ops.models.optimize import TableStats
 from omnigraph_ops.stages.optimize.run import optimize_all, optimize_table
+from omnigraph_ops.storage.store import Storage
 from tests.conftest import DemoGraph
+from tests.support.edges import when_asked
 from tests.support.writers import copies, delete_first, entry_of, write
 
 pytestmark = pytest.mark.slow
@@ -46,6 +49,19 @@ def test_what_was_loaded_and_what_was_written_are_told_exactly(
     assert second.index_bytes_rewritten == folded_bytes(graph, second) > 0
     assert second.bytes_rewritten == sum(data_bytes(graph)) + second.index_bytes_rewritten
     assert second.write_amplification == round(second.bytes_rewritten / loaded, 3)
+
+
+def test_what_somebody_loads_right_after_a_publish_is_of_the_next_run(
+    demo_graph: DemoGraph, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    graph = demo_graph(node_types=1, loads=2, rows=10)
+    when_asked(
+        monkeypatch, Storage, "delete", lambda: write(graph, PERSON, copies("a", 5)), about=RECOVERY_DIR, after=True
+    )
+    first = optimize_table(graph, PERSON)
+    assert (first.committed, entry_of(graph, PERSON).version) == (True, (first.published_version or 0) + 1)
+    loaded = data_bytes(graph)[-1]
+    assert optimize_table(graph, PERSON).bytes_ingested == loaded
 
 
 @pytest.mark.parametrize("damage", ["lost", "damaged", "of another dataset"])

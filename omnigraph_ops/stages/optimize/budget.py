@@ -27,7 +27,7 @@ from omnigraph_ops.graph.lance_manifest import UnreadableTransaction, version_re
 from omnigraph_ops.graph.layout import now_us
 from omnigraph_ops.graph.state import TableEntry
 from omnigraph_ops.lance.gateway import Dataset, LanceFailure
-from omnigraph_ops.lance.tables import FragmentFacts, fragment_facts
+from omnigraph_ops.lance.tables import fragment_facts
 from omnigraph_ops.models.history import amplification
 from omnigraph_ops.models.optimize import PATIENCE, OptimizeDecision, OptimizePlan, SkipReason, TablePlan, TableStats
 from omnigraph_ops.parallel import in_parallel
@@ -68,7 +68,7 @@ def last_run(graph: Graph, entry: TableEntry) -> LastRun | None:
     return None
 
 
-def bytes_since(graph: Graph, entry: TableEntry, fragments: Sequence[FragmentFacts]) -> int | None:
+def bytes_since(graph: Graph, entry: TableEntry) -> int | None:
     """Data bytes that others added between our last run and the version of `entry`. Reads.
 
     None when that cannot be told: no record, or something other than loading and deleting happened since.
@@ -85,7 +85,7 @@ def bytes_since(graph: Graph, entry: TableEntry, fragments: Sequence[FragmentFac
         return None
     if operations - _COUNTABLE:
         return None
-    return sum(f.data_bytes for f in fragments if f.fragment_id > last.newest_fragment)
+    return sum(f.data_bytes for f in fragment_facts(graph.open_pinned(entry)) if f.fragment_id > last.newest_fragment)
 
 
 def record_run(graph: Graph, entry: TableEntry, dataset: Dataset, *, waiting: bool = False) -> None:
@@ -131,14 +131,14 @@ def accounted(
 
     Args:
         before: the entry that the run was planned on.
-        after: the entry as published now.
+        after: the entry as the run published it, or as it is published now.
     """
     if not stats.committed or after is None:
         return stats
     try:
         published = graph.open_pinned(after)
         index_bytes = written_indexes(published, effort)
-        ingested = bytes_since(graph, before, fragment_facts(graph.open_pinned(before)))
+        ingested = bytes_since(graph, before)
         record_run(graph, after, published, waiting=effort.rewrite_deferred)
     except LanceFailure:
         # The table is done and published; only its figures are lost.

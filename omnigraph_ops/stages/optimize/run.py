@@ -213,8 +213,8 @@ class _Work:
     """What optimizes the table in another process; None: this one does."""
 
     def stats(self, graph: Graph, executor: TaskExecutor) -> TableStats:
-        """The row of the table as it is now. Reads; notes the run for the next one."""
-        after = graph.published(self.table_key)
+        """The row of the table as this run published it, or as it is now. Reads; notes the run for the next one."""
+        after = self.effort.published or graph.published(self.table_key)
         stats = TableStats(
             table_key=self.table_key,
             fragments_removed=self.effort.fragments_removed,

@@ -184,6 +184,8 @@ class Effort:
     rewrite_deferred: bool = False
     windows: list[UnitWindow] = field(default_factory=list)
     """Of the units that committed."""
+    published: TableEntry | None = None
+    """The table as the last of them published it."""
 
     def add(self, metrics: RewriteMetrics) -> None:
         self.fragments_removed += metrics.fragments_removed
@@ -192,7 +194,9 @@ class Effort:
 
     def landed(self, unit: LandedUnit) -> TableEntry:
         """Note the window of a unit, if it committed; the table as published afterwards."""
-        self.windows += [unit.window] if unit.window else []
+        if unit.window is not None:
+            self.windows.append(unit.window)
+            self.published = unit.entry
         return unit.entry
 
     def add_indexes(self, other: Effort) -> None:
