@@ -50,7 +50,13 @@ class LandedUnit:
 
 
 def land(
-    graph: Graph, entry: TableEntry, changes: Sequence[Change], *, unit: str, journalled: bool = False
+    graph: Graph,
+    entry: TableEntry,
+    changes: Sequence[Change],
+    *,
+    unit: str,
+    marks: list[str] | None = None,
+    journalled: bool = False,
 ) -> LandedUnit:
     """Commit prepared, content-preserving changes to a table under a sidecar, and publish them at once. Writes.
 
@@ -60,6 +66,7 @@ def land(
     Args:
         entry: the table; what is published of it may have moved since, as long as the changes still fit.
         changes: one or more, each fitting what the one before makes.
+        marks: those of the commits are added to these before any of them lands, whatever comes of it.
         journalled: a journal names the files of the changes; otherwise they go when they were not committed.
 
     Raises:
@@ -73,6 +80,8 @@ def land(
     try:
         while moved < _ATTEMPTS:
             window = ArmedWindow.open(graph, entry, unit, moved=moved > 0)
+            if marks is not None:
+                marks.append(window.operation_id)
             seat = _Seat(window=window, changes=changes, drafts=window.draft(changes), patience=patience)
             _queue_of(graph.storage.root, id(graph.run)).take_turn(seat)
             if seat.error is not None:
