@@ -10,18 +10,18 @@ from __future__ import annotations
 import contextlib
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import lru_cache, partial
+from functools import partial
 
 from omnigraph_ops import serde
 from omnigraph_ops.coordination.freezes import refuse_frozen
 from omnigraph_ops.coordination.guards import refuse_pending
 from omnigraph_ops.coordination.lease import LeaseKeeper, committer_turn
 from omnigraph_ops.coordination.pace import Patience, pace_of
-from omnigraph_ops.coordination.slots import WAITING, slots_of
+from omnigraph_ops.coordination.slots import SLOTS, WAITING, OfRun
 from omnigraph_ops.coordination.window import ArmedWindow, discard, publish_together, remove
-from omnigraph_ops.errors import LeaseHeld, OutcomeUnknown, PublishConflict, RecoveryNeeded, RecoveryPending
+from omnigraph_ops.errors import OutcomeUnknown, PublishConflict, RecoveryNeeded, RecoveryPending
 from omnigraph_ops.graph.graph import Graph
 from omnigraph_ops.graph.publish import Ready, read_ahead
 from omnigraph_ops.graph.state import TableEntry
@@ -50,7 +50,13 @@ class LandedUnit:
 
 
 def land(
-    graph: Graph, entry: TableEntry, changes: Sequence[Change], *, unit: str, journalled: bool = False
+    graph: Graph,
+    entry: TableEntry,
+    changes: Sequence[Change],
+    *,
+    unit: str,
+    marks: list[str] | None = None,
+    journalled: bool = False,
 ) -> LandedUnit:
     """Commit prepared, content-preserving changes to a table under a sidecar, and publish them at once. Writes.
 
@@ -60,6 +66,7 @@ def land(
     Args:
         entry: the table; what is published of it may have moved since, as long as the changes still fit.
         changes: one or more, each fitting what the one before makes.
+        marks: those of the commits are added to these before any of them lands, whatever comes of it.
         journalled: a journal names the files of the changes; otherwise they go when they were not committed.
 
     Raises:
@@ -73,8 +80,10 @@ def land(
     try:
         while moved < _ATTEMPTS:
             window = ArmedWindow.open(graph, entry, unit, moved=moved > 0)
+            if marks is not None:
+                marks.append(window.operation_id)
             seat = _Seat(window=window, changes=changes, drafts=window.draft(changes), patience=patience)
-            _queue_of(graph.storage.root, id(graph.run)).take_turn(seat)
+            _QUEUES.of(graph).take_turn(seat)
             if seat.error is not None:
                 raise seat.error
             if seat.closed is not None:
@@ -157,7 +166,7 @@ class _Queue:
         with self._changed:
             self._waiting.append(seat)
         until = time.monotonic() + seat.window.graph.settings.lease_wait_seconds
-        with slots_of(seat.window.graph).resting():
+        with SLOTS.of(seat.window.graph).resting():
             try:
                 while not self._had_turn(seat):
                     self._lead(seat, max(until - time.monotonic(), 0.0))
@@ -184,7 +193,7 @@ class _Queue:
     def _lead(self, seat: _Seat, wait_seconds: float) -> None:
         window, seats = seat.window, list[_Seat]()
         try:
-            slots_of(window.graph).wait(lambda: len(self._waiting) >= WAITING, _GATHER_SECONDS)
+            SLOTS.of(window.graph).wait(lambda: len(self._waiting) >= WAITING, _GATHER_SECONDS)
             purpose = f"optimize {window.entry.table_key} ({window.unit})"
             with committer_turn(window.graph, purpose, wait_seconds=wait_seconds) as keeper:
                 with self._changed:
@@ -209,9 +218,7 @@ class _Queue:
             return True
 
 
-@lru_cache(maxsize=64)
-def _queue_of(root: str, run: int) -> _Queue:
-    return _Queue()
+_QUEUES = OfRun(_Queue)
 
 
 def _share_turn(seats: Sequence[_Seat], keeper: LeaseKeeper) -> None:
@@ -287,111 +294,3 @@ def _close(seats: Sequence[_Seat], keeper: LeaseKeeper, ready: Ready, started: f
     keeper.leave(serde.dumps(pace))
     for seat in landed:
         seat.closed = UnitWindow(unit=seat.window.unit, seconds=round(seconds, 4))
-
-
-_ROOM_SECONDS = 0.1
-"""For how long a run that had a full turn leaves the lease to others; they look for it twice in that time."""
-
-
-@contextlib.contextmanager
-def shared_turn(graph: Graph, purpose: str, *, most: int) -> Iterator[LeaseKeeper]:
-    """Hold the committer lease for the block, with other threads of the run that come meanwhile. Writes the lease.
-
-    Args:
-        purpose: what this thread does. No two threads are in a turn for one purpose, and that of the first one
-            is what others read of the lease.
-        most: as many threads have part in one turn; then other runs may have theirs.
-
-    Raises:
-        LeaseHeld: another run kept the lease; nothing was done.
-        Stopped: so was this run.
-    """
-    with _finding:
-        shared = _shared_of(graph.storage.root, id(graph.run))
-    keeper = shared.enter(graph, purpose, most)
-    try:
-        yield keeper
-    finally:
-        shared.leave(purpose)
-
-
-class _Shared:
-    """The turn that the threads of a run share."""
-
-    def __init__(self) -> None:
-        self._changed = threading.Condition()
-        self._busy = False
-        """Whether a thread takes or releases the lease."""
-        self._keeper: LeaseKeeper | None = None
-        self._lease = contextlib.ExitStack()
-        self._inside = set[str]()
-        self._entered = 0
-        self._was_full = False
-        self._denied: tuple[float, str] = (0.0, "")
-        """When a thread last waited for the lease in vain, and what kept it."""
-
-    def enter(self, graph: Graph, purpose: str, most: int) -> LeaseKeeper:
-        waits_since: float | None = None
-        while True:
-            with self._changed:
-                has_room = not self._busy and self._entered < most and purpose not in self._inside
-                if self._keeper is not None and has_room:
-                    return self._join(self._keeper, purpose, most)
-                waits_since = None if self._keeper is not None else waits_since or time.monotonic()
-                if self._keeper is None and not self._busy:
-                    self._busy = True
-                    break
-                self._refuse_denied(waits_since, graph.settings.lease_wait_seconds)
-                self._changed.wait(_POLL_SECONDS)
-            graph.run.pause(0.0)
-        try:
-            if self._was_full:
-                graph.run.pause(_ROOM_SECONDS)
-            keeper = self._lease.enter_context(committer_turn(graph, purpose))
-        except BaseException as error:
-            if isinstance(error, LeaseHeld):
-                self._denied = (time.monotonic(), str(error))
-            self._now(None)
-            raise
-        with self._changed:
-            self._entered = 0
-            self._now(keeper)
-            return self._join(keeper, purpose, most)
-
-    def _refuse_denied(self, waits_since: float | None, patience: float) -> None:
-        """Raise for a thread that waited for as long as another one that did in vain: it need not try, too."""
-        at, why = self._denied
-        if waits_since is not None and at >= waits_since and time.monotonic() - waits_since >= patience:
-            raise LeaseHeld(why)
-
-    def _join(self, keeper: LeaseKeeper, purpose: str, most: int) -> LeaseKeeper:
-        self._inside.add(purpose)
-        self._entered += 1
-        self._was_full = self._entered >= most
-        return keeper
-
-    def leave(self, purpose: str) -> None:
-        with self._changed:
-            self._inside.remove(purpose)
-            if self._inside:
-                return
-            self._busy = True
-        try:
-            self._lease.close()
-        finally:
-            self._now(None)
-
-    def _now(self, keeper: LeaseKeeper | None) -> None:
-        """Let the others see whether there is a turn to join. For the thread that was busy with the lease."""
-        with self._changed:
-            self._keeper, self._busy = keeper, False
-            self._changed.notify_all()
-
-
-_finding = threading.Lock()
-"""Two threads that ask at once for what is not kept yet would get one each."""
-
-
-@lru_cache(maxsize=64)
-def _shared_of(root: str, run: int) -> _Shared:
-    return _Shared()

@@ -12,16 +12,34 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
-from functools import lru_cache
-from typing import TypeVar
+from typing import Generic, TypeVar
+from weakref import WeakKeyDictionary
 
 from omnigraph_ops.graph.graph import Graph
 from omnigraph_ops.parallel import in_parallel
+from omnigraph_ops.progress import Run
 
 T = TypeVar("T")
 R = TypeVar("R")
 WAITING = 16
 """Tables that may wait for their turn beside those at work."""
+
+
+class OfRun(Generic[T]):
+    """What the threads of a run on a graph have in common: made once, when the first of them asks."""
+
+    def __init__(self, make: Callable[[], T]) -> None:
+        self._make, self._asking = make, threading.Lock()
+        self._kept = WeakKeyDictionary[Run, dict[str, T]]()
+        """By the root of the graph."""
+
+    def of(self, graph: Graph) -> T:
+        """That of the run that works on a graph. Pure."""
+        with self._asking:
+            kept, root = self._kept.setdefault(graph.run, {}), graph.storage.root
+            if root not in kept:
+                kept[root] = self._make()
+            return kept[root]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -94,19 +112,12 @@ class Slots:
             ticket.granted.set()
 
 
-def slots_of(graph: Graph) -> Slots:
-    """The slots of the run that works on a graph. Pure."""
-    return _slots_of(graph.storage.root, id(graph.run))
-
-
-@lru_cache(maxsize=64)
-def _slots_of(root: str, run: int) -> Slots:
-    return Slots()
+SLOTS = OfRun(Slots)
 
 
 def in_slots(graph: Graph, work: Callable[[T], R], items: Sequence[T]) -> list[R]:
     """`work` of every item, begun in their order, by as many threads at work as the settings say. As `in_parallel`."""
-    slots, most, faults = slots_of(graph), graph.settings.concurrency, list[BaseException]()
+    slots, most, faults = SLOTS.of(graph), graph.settings.concurrency, list[BaseException]()
 
     def one(item: T) -> R:
         with slots.at_work(most):

@@ -6,21 +6,24 @@ from collections.abc import Callable
 
 import pytest
 
+from omnigraph_ops.coordination.state import OPERATIONS_DIR
 from omnigraph_ops.errors import LeaseHeld, OutcomeUnknown
 from omnigraph_ops.graph import Graph, open_graph
 from omnigraph_ops.graph.sidecars import sidecar_names
 from omnigraph_ops.graph.stamp3 import Stamp3
-from omnigraph_ops.stages.optimize.run import optimize_table
+from omnigraph_ops.models.optimize import OptimizeReport
+from omnigraph_ops.stages.optimize.run import optimize_all, optimize_table
 from omnigraph_ops.stages.optimize.units import optimize_internal
 from omnigraph_ops.stages.orphans.apply import apply_orphans
 from omnigraph_ops.stages.orphans.plan import plan_orphans
 from omnigraph_ops.stages.orphans.quarantine import purge, restore
 from omnigraph_ops.stages.recovery.recover import recover
 from omnigraph_ops.stages.repair.run import apply_repair, preview_repair
+from omnigraph_ops.storage.store import Storage
 from tests.conftest import DemoGraph
 from tests.support.beside import Beside
-from tests.support.edges import raising, when_published
-from tests.support.leases import take_over
+from tests.support.edges import raising, when_asked, when_published
+from tests.support.leases import bury_holders, take_over
 from tests.support.orphans import plant, run
 from tests.support.record_truth import Seen
 from tests.support.sidecars import arm, move
@@ -105,3 +108,23 @@ def test_a_unit_that_lost_its_lease_did_nothing(
         assert "taken over" in str(error)
     assert list(beside.came.values()) == [None]
     assert [Seen.of(alone)] == before
+
+
+def test_a_table_that_another_run_optimized_is_not_told_of_the_one_that_lost_its_lease(
+    demo_graph: DemoGraph, monkeypatch: pytest.MonkeyPatch, stamp: int
+) -> None:
+    """Its commits have a mark, too."""
+    graph = demo_graph(stamp=stamp, loads=3, rows=20, node_types=1)
+    others = list[OptimizeReport]()
+
+    def taken() -> None:
+        take_over(graph.storage)
+        bury_holders(graph.storage)
+        others.append(optimize_all(open_graph(graph.uri), tables=[PERSON]))
+
+    beside, came = open_graph(graph.uri), None
+    when_asked(monkeypatch, Storage, "write", taken, about=OPERATIONS_DIR)
+    (came,) = optimize_all(beside, tables=[PERSON]).tables
+    assert [table.committed for table in others[0].tables] == [True]
+    assert "taken over" in str(came.error)
+    assert (came.committed, came.fragments_removed, came.published_version) == (False, 0, None)

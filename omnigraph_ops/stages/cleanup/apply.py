@@ -15,9 +15,9 @@ from omnigraph_ops.coordination.freezes import refuse_frozen, sweep_ended
 from omnigraph_ops.coordination.graph_view import GraphView, look
 from omnigraph_ops.coordination.guards import looks, refuse_lasting, refuse_pending
 from omnigraph_ops.coordination.holds import announced
-from omnigraph_ops.coordination.landing import shared_turn
 from omnigraph_ops.coordination.lease import LeaseKeeper, committer_turn
 from omnigraph_ops.coordination.sealed import verify
+from omnigraph_ops.coordination.shared_turn import shared_turn
 from omnigraph_ops.errors import CorruptGraph, OpsError, StalePlan, StorageError, UnknownTable
 from omnigraph_ops.graph.graph import Graph
 from omnigraph_ops.graph.lance_manifest import stored_versions

@@ -252,8 +252,10 @@ def _isolated(graph: Graph, unit: Unit, work: _Work, executor: TaskExecutor, pro
 
 def _done(graph: Graph, unit: Unit, work: _Work, executor: TaskExecutor) -> TableStats:
     """What was committed to a table whose work ended early. Reads."""
+    # Another run may have optimized the table meanwhile, which is not to be told of this one.
+    marks = work.effort.marks if work.elsewhere is None else None
     try:
-        return work.stats(graph, executor) if work.effort.windows else optimized(graph, unit)
+        return work.stats(graph, executor) if work.effort.windows else optimized(graph, unit, marks)
     except OpsError:
         return TableStats(
             table_key=unit.table_key, committed=bool(work.effort.windows), windows=tuple(work.effort.windows)

@@ -271,7 +271,7 @@ class TableRun:
 
     def _land(self, entry: TableEntry, changes: Sequence[Change], unit: str, done: Effort) -> TableEntry:
         """Land changes that no journal names, with the indexes of an effort; the table as published then. Writes."""
-        result = land(self.graph, entry, changes, unit=unit)
+        result = land(self.graph, entry, changes, unit=unit, marks=self.effort.marks)
         after = self.effort.landed(result)
         if any(isinstance(change, IndexChange) for change in changes[: result.landed]):
             self.effort.add_indexes(done)
@@ -395,6 +395,7 @@ class TableRun:
         keeper.assert_held()
         if self._plain:
             return self._plain_commit(entry, batch.results)
-        result = land(self.graph, entry, [RewriteChange(results=batch.results)], unit="rewrite", journalled=True)
+        change, marks = RewriteChange(results=batch.results), self.effort.marks
+        result = land(self.graph, entry, [change], unit="rewrite", marks=marks, journalled=True)
         self.effort.add(metrics_of(batch.results))
         return self.effort.landed(result)

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import contextlib
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 
 from omnigraph_ops.coordination.fence import INTERNAL_COMPACTION
@@ -186,6 +186,8 @@ class Effort:
     """Of the units that committed."""
     published: TableEntry | None = None
     """The table as the last of them published it."""
+    marks: list[str] = field(default_factory=list)
+    """Of the commits that were drafted, whether or not they landed."""
 
     def add(self, metrics: RewriteMetrics) -> None:
         self.fragments_removed += metrics.fragments_removed
@@ -273,14 +275,18 @@ def _compact(graph: Graph, key: str, path: str, keeper: LeaseKeeper) -> TableSta
     )
 
 
-def optimized(graph: Graph, unit: Unit) -> TableStats:
-    """Whether a commit of ours moved the table, and what it replaced. Reads."""
+def optimized(graph: Graph, unit: Unit, marks: Collection[str] | None = None) -> TableStats:
+    """Whether a commit of ours moved the table, and what it replaced. Reads.
+
+    Args:
+        marks: those of the commits of this run, which alone count; None: they are not known, and those of others count.
+    """
     stats = TableStats(table_key=unit.table_key)
     path, newest = _newest(graph, unit)
     if path is None or newest is None or unit.version is None or int(newest.version) <= unit.version:
         return stats
     commits = history(graph.storage, path, after=unit.version, upto=int(newest.version)).records
-    mine = [_is_ours(graph, unit, commit) for commit in commits]
+    mine = [_is_ours(graph, unit, commit, marks) for commit in commits]
     if not any(mine):
         return stats
     return replace(
@@ -298,11 +304,11 @@ def _newest(graph: Graph, unit: Unit) -> tuple[str | None, Dataset | None]:
     return (None, None) if entry is None else (entry.path, graph.open_head(entry))
 
 
-def _is_ours(graph: Graph, unit: Unit, commit: VersionRecord) -> bool:
+def _is_ours(graph: Graph, unit: Unit, commit: VersionRecord, marks: Collection[str] | None) -> bool:
     """Whether this tool made a commit: by its mark where it leaves one, else by its kind. Pure."""
     if unit.table_path or not graph.format.publishes:
         return commit.operation in CONTENT_PRESERVING
-    return commit.mark is not None
+    return commit.mark is not None if marks is None else commit.mark in marks
 
 
 def _difference(graph: Graph, path: str, before: int, newest: Dataset, stats: TableStats) -> TableStats:

@@ -9,8 +9,9 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 from omnigraph_ops.config.settings import Settings
-from omnigraph_ops.coordination.slots import Slots, in_slots, slots_of
+from omnigraph_ops.coordination.slots import SLOTS, OfRun, Slots, in_slots
 from omnigraph_ops.graph import Graph
+from omnigraph_ops.progress import Run
 from tests.conftest import DemoGraph
 
 LONG = 60.0
@@ -140,7 +141,7 @@ def test_a_concurrency_of_one_does_one_thing_after_the_other(graph: Graph) -> No
 
     def work(number: int) -> int:
         begun.append(number)
-        with slots_of(alone).resting():
+        with SLOTS.of(alone).resting():
             time.sleep(0.005)
         assert begun[-1] == number
         return number
@@ -150,8 +151,25 @@ def test_a_concurrency_of_one_does_one_thing_after_the_other(graph: Graph) -> No
 
 def test_what_came_of_each_is_in_the_order_of_the_items(graph: Graph) -> None:
     def work(number: int) -> int:
-        with slots_of(graph).resting():
+        with SLOTS.of(graph).resting():
             time.sleep(0.001 * (20 - number))
         return number
 
     assert in_slots(graph, work, range(20)) == list(range(20))
+
+
+def test_threads_that_ask_first_at_once_get_the_same(graph: Graph) -> None:
+    def slowly() -> object:
+        time.sleep(0.2)
+        return object()
+
+    kept, start = OfRun(slowly), threading.Barrier(4)
+
+    def ask(_: int) -> object:
+        start.wait(LONG)
+        return kept.of(graph)
+
+    with ThreadPoolExecutor(4) as pool:
+        (first,) = set(pool.map(ask, range(4)))
+    assert kept.of(graph) is first
+    assert kept.of(graph.with_run(Run())) is not first

@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import threading
-import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager
 
 import pytest
 
-from omnigraph_ops.coordination import landing as shared_module
-from omnigraph_ops.coordination.landing import shared_turn
+from omnigraph_ops.coordination import shared_turn as shared_module
 from omnigraph_ops.coordination.lease import LeaseKeeper, committer_turn, read_lease
+from omnigraph_ops.coordination.shared_turn import shared_turn
 from omnigraph_ops.errors import LeaseHeld
 from omnigraph_ops.graph import Graph, open_graph
 from omnigraph_ops.progress import Run, Stopped
@@ -108,23 +107,6 @@ def test_who_cannot_have_the_lease_keeps_no_other_thread_from_trying(graph: Grap
                 pass
     with shared_turn(graph, "part", most=2):
         pass
-
-
-def test_threads_that_come_first_at_once_share_a_turn(graph: Graph, monkeypatch: pytest.MonkeyPatch) -> None:
-    made, together = shared_module._Shared.__init__, threading.Barrier(2)
-
-    def slowly(shared: shared_module._Shared) -> None:
-        time.sleep(0.2)
-        made(shared)
-
-    monkeypatch.setattr(shared_module._Shared, "__init__", slowly)
-    mine = graph.with_run(Run())
-
-    def one(number: int) -> None:
-        with shared_turn(mine, f"part {number}", most=2):
-            together.wait(5)
-
-    at_once(one, 2)
 
 
 def test_threads_wait_for_another_run_together(graph: Graph, monkeypatch: pytest.MonkeyPatch) -> None:
