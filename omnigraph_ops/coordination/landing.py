@@ -34,8 +34,6 @@ _GATHER_SECONDS = 0.25
 """For how long the first window that waits lets others of its run join the turn."""
 _STEPS_AT_ONCE = 8
 """Tables of a turn whose requests are under way at the same time."""
-_POLL_SECONDS = 0.5
-"""How often a thread that is not woken asks whether its run stops."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -161,7 +159,7 @@ class _Queue:
 
         Raises:
             LeaseHeld: another run kept the lease; the window did not open.
-            Stopped: so was this run; the window did not open.
+            Stopped: so did this run while another one had the lease; the window did not open.
         """
         with self._changed:
             self._waiting.append(seat)
@@ -175,20 +173,15 @@ class _Queue:
                     self._waiting = [s for s in self._waiting if s is not seat]
 
     def _had_turn(self, seat: _Seat) -> bool:
-        """Wait until the seat had its turn, True, or until this thread is to take one, False."""
-        while True:
-            with self._changed:
-                if seat.done:
-                    return True
-                if not self._led:
-                    self._led = True
-                    return False
-                self._changed.wait(_POLL_SECONDS)
-            try:
-                seat.window.graph.run.pause(0.0)
-            except BaseException:
-                if self._withdraw(seat):
-                    raise
+        """Wait until the seat had its turn, True, or until this thread is to take one, False.
+
+        A run that stops goes on here: what is prepared lands where the lease is free, and `_lead` asks where it is not.
+        """
+        with self._changed:
+            self._changed.wait_for(lambda: seat.done or not self._led)
+            if not seat.done:
+                self._led = True
+            return seat.done
 
     def _lead(self, seat: _Seat, wait_seconds: float) -> None:
         window, seats = seat.window, list[_Seat]()
@@ -206,16 +199,6 @@ class _Queue:
                 self._waiting += [s for s in seats if not s.over]
                 self._led = False
                 self._changed.notify_all()
-
-    def _withdraw(self, seat: _Seat) -> bool:
-        """Take a seat out of the queue; False when its turn had begun, which this waits for."""
-        with self._changed:
-            while seat not in self._waiting and not seat.done:
-                self._changed.wait(_POLL_SECONDS)
-            if seat.done:
-                return False
-            self._waiting.remove(seat)
-            return True
 
 
 _QUEUES = OfRun(_Queue)

@@ -13,6 +13,7 @@ import pytest
 
 from omnigraph_ops.config.settings import Settings
 from omnigraph_ops.coordination import landing
+from omnigraph_ops.coordination.holds import FreezeTerms, HoldKind, place_hold
 from omnigraph_ops.coordination.landing import LandedUnit, land
 from omnigraph_ops.coordination.lease import committer_lease
 from omnigraph_ops.errors import (
@@ -29,6 +30,7 @@ from omnigraph_ops.graph.sidecars import sidecar_names, sidecar_path
 from omnigraph_ops.lance.commits import ConfigRemoval
 from omnigraph_ops.lance.gateway import LanceGateway
 from omnigraph_ops.models.health import CheckStatus
+from omnigraph_ops.models.optimize import SkipReason
 from omnigraph_ops.progress import Run, Stopped
 from omnigraph_ops.stages.freeze.take import freeze_graph
 from omnigraph_ops.stages.optimize.run import optimize_all
@@ -47,6 +49,7 @@ from tests.support.edges import (
     when_asked,
     when_committed,
     when_published,
+    when_rewritten,
 )
 from tests.support.leases import is_free, refuse_releases
 from tests.support.rows import rows_of
@@ -319,6 +322,43 @@ def test_a_run_that_stops_leaves_the_queue(demo_graph: DemoGraph) -> None:
             time.sleep(0.05)
         assert [type(what) for what in came.values()] == [Stopped] * 3
     assert version_of(graph) == before
+
+
+def test_what_a_run_has_prepared_lands_although_it_stops(
+    demo_graph: DemoGraph, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = Stopping()
+    graph = demo_graph().with_run(run)
+    monkeypatch.setattr(landing, "WAITING", 1)  # a turn for each
+    when_committed(monkeypatch, lambda: setattr(run, "stopped", True))
+    with all_waiting(graph) as came:
+        pass
+    assert landed(came, *KEYS)
+    assert sidecar_names(graph.storage) == set()
+
+
+def test_tables_that_somebody_freezes_beside_a_run_are_skipped(
+    demo_graph: DemoGraph, stamp: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    graph = demo_graph(stamp=stamp)
+    when_rewritten(monkeypatch, lambda: place_freeze(graph))
+    report = optimize_all(graph)
+    assert {t.skipped for t in report.tables if t.table_key in KEYS} == {SkipReason.FROZEN}
+    assert not any(t.error or t.committed for t in report.tables)
+
+
+def place_freeze(graph: Graph) -> None:
+    """Somebody announces a freeze of the graph, and waits for the lease. Writes."""
+    place_hold(
+        graph.storage,
+        (),
+        kind=HoldKind.FREEZE,
+        reason="backup",
+        ttl_seconds=60.0,
+        bound_to_process=True,
+        owner="somebody",
+        freeze=FreezeTerms(tables=()),
+    )
 
 
 def test_a_file_that_is_missing_for_one_of_them_is_about_no_other(

@@ -20,7 +20,15 @@ from omnigraph_ops.coordination.freezes import active_freezes, sweep_ended, why_
 from omnigraph_ops.coordination.guards import look_again, looks, refuse_lasting
 from omnigraph_ops.coordination.litter import sweep_beside
 from omnigraph_ops.coordination.rewrites import abandon
-from omnigraph_ops.errors import DriftFound, OpsError, RecoveryNeeded, RecoveryPending, StalePlan, TransientError
+from omnigraph_ops.errors import (
+    DriftFound,
+    GraphFrozen,
+    OpsError,
+    RecoveryNeeded,
+    RecoveryPending,
+    StalePlan,
+    TransientError,
+)
 from omnigraph_ops.graph.graph import Graph, select_entries
 from omnigraph_ops.graph.sidecars import engine_root
 from omnigraph_ops.graph.state import TableEntry
@@ -244,6 +252,10 @@ def _isolated(graph: Graph, unit: Unit, work: _Work, executor: TaskExecutor, pro
         stats = _optimize(graph, executor, work, progress)
     except Stopped:
         stats = replace(_done(graph, unit, work, executor), skipped=SkipReason.INTERRUPTED)
+    except GraphFrozen as error:
+        # As a plan says it that is made now: a backup that begins beside a run is no failure of the run.
+        progress(str(error))
+        stats = replace(_done(graph, unit, work, executor), skipped=SkipReason.FROZEN)
     except OpsError as error:
         stats = replace(_done(graph, unit, work, executor), error=str(error))
     graph.run.ended(unit, OptimizeReport.of(graph.uri, (stats,)))
