@@ -120,7 +120,7 @@ class Signals:
         os._exit(code)
 
     def _unraisable(self, found: sys.UnraisableHookArgs) -> None:
-        """Code in C drops an interrupt that it meets at some places, so that comes once more. Prints other errors."""
+        """Send an interrupt again that code in C had to drop; tell of other errors. Sets a timer, or prints."""
         if not isinstance(found.exc_value, KeyboardInterrupt):
             sys.__unraisablehook__(found)
         elif signal.getsignal(_AGAIN) == self._on:
