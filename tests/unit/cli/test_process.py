@@ -5,10 +5,19 @@ from __future__ import annotations
 import signal
 import sys
 import time
+from collections.abc import Iterator
 
 import pytest
 
 from omnigraph_ops.cli.process import Signals
+
+
+@pytest.fixture(autouse=True)
+def no_other_alarm() -> Iterator[None]:
+    """As in a process of a command: Airflow leaves its handler of alarms in one that loaded DAGs."""
+    before = signal.signal(signal.SIGALRM, signal.SIG_DFL)
+    yield
+    signal.signal(signal.SIGALRM, before)
 
 
 class _Dropped:
