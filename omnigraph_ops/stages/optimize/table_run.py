@@ -255,8 +255,7 @@ class TableRun:
             with noted(self.failures):
                 fold(IndexWriter.of(self.graph), dataset, self.plan, guard, done, self.progress)
 
-        wanted = self.plan.folds or self.plan.builds
-        return self._plain_unit(entry, "fold", effects) if wanted else entry
+        return self._plain_unit(entry, "fold", effects) if self.plan.folds or self.plan.builds else entry
 
     def _fold_emptied(self, entry: TableEntry) -> None:
         """Fold what Lance leaves without any fragment in a rewrite, once: it makes other results unfit. Writes."""
