@@ -23,7 +23,7 @@ from pyspark.sql import SparkSession
 from omnigraph_ops.config.settings import MIB, Settings
 from omnigraph_ops.coordination.rewrite_journal import TaskOrder, TaskOutcome, perform
 from omnigraph_ops.coordination.slots import in_slots
-from omnigraph_ops.errors import OpsError, RecoveryPending, StorageError
+from omnigraph_ops.errors import GraphFrozen, OpsError, RecoveryPending, StorageError
 from omnigraph_ops.graph import Graph, open_graph
 from omnigraph_ops.graph.sidecars import sidecar_names
 from omnigraph_ops.lance.commits import segment_ids
@@ -36,6 +36,7 @@ from omnigraph_ops.models.optimize import (
     IndexFold,
     OptimizeReport,
     Seconds,
+    SkipReason,
     TablePlan,
     TableStats,
 )
@@ -128,6 +129,8 @@ def optimize_on_worker(target: str, settings: Settings, lot: Lot) -> tuple[Table
 def _isolated(work: Callable[[Graph, str], TableStats], graph: Graph, table_key: str) -> TableStats:
     try:
         return work(graph, table_key)
+    except GraphFrozen:  # before its work began
+        return TableStats(table_key=table_key, skipped=SkipReason.FROZEN)
     except OpsError as error:
         return TableStats(table_key=table_key, error=str(error))
 

@@ -45,6 +45,7 @@ from omnigraph_ops.graph.sidecars import write_sidecar
 from omnigraph_ops.models.cleanup import RetentionPolicy
 from omnigraph_ops.models.freeze import Freeze, HoldState, PinRole
 from omnigraph_ops.models.optimize import OptimizeDecision, SkipReason
+from omnigraph_ops.spark.rewrite_job import optimize_on_worker
 from omnigraph_ops.stages.backup.take import BackupOptions, backup_graph
 from omnigraph_ops.stages.cleanup.apply import cleanup_all, cleanup_table
 from omnigraph_ops.stages.cleanup.plan import plan_cleanup
@@ -615,3 +616,11 @@ def test_a_path_beyond_ascii_gets_no_twin(demo_graph: DemoGraph, tmp_path: Path)
     Path(demo_graph().uri).rename(place)
     freeze_graph(open_graph(str(place)))
     assert list(tmp_path.iterdir()) == [place]
+
+
+def test_a_table_of_a_lot_that_is_frozen_before_its_turn_is_skipped(demo_graph: DemoGraph) -> None:
+    graph = demo_graph(**SMALL)
+    freeze_graph(graph, tables=(PERSON,))
+    frozen, other = optimize_on_worker(graph.uri, graph.settings, (PERSON, KNOWS))
+    assert (frozen.skipped, frozen.error, frozen.committed) == (SkipReason.FROZEN, None, False)
+    assert (other.skipped, other.committed) == (None, True)

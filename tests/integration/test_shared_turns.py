@@ -33,7 +33,7 @@ from omnigraph_ops.models.health import CheckStatus
 from omnigraph_ops.models.optimize import SkipReason
 from omnigraph_ops.progress import Run, Stopped
 from omnigraph_ops.stages.freeze.take import freeze_graph
-from omnigraph_ops.stages.optimize.run import optimize_all
+from omnigraph_ops.stages.optimize.run import optimize_all, optimize_table
 from omnigraph_ops.stages.recovery.check import check
 from omnigraph_ops.stages.recovery.recover import recover
 from omnigraph_ops.storage.store import Storage
@@ -98,6 +98,20 @@ def landed(came: Came, *keys: str) -> bool:
 
 def version_of(graph: Graph) -> int:
     return int(graph.manifest().version)
+
+
+def place_freeze(graph: Graph) -> None:
+    """Somebody announces a freeze of the graph, and waits for the lease. Writes."""
+    place_hold(
+        graph.storage,
+        (),
+        kind=HoldKind.FREEZE,
+        reason="backup",
+        ttl_seconds=60.0,
+        bound_to_process=True,
+        owner="somebody",
+        freeze=FreezeTerms(tables=()),
+    )
 
 
 def test_all_that_wait_are_one_graph_commit(demo_graph: DemoGraph, stamp: int) -> None:
@@ -347,17 +361,16 @@ def test_tables_that_somebody_freezes_beside_a_run_are_skipped(
     assert not any(t.error or t.committed for t in report.tables)
 
 
-def place_freeze(graph: Graph) -> None:
-    """Somebody announces a freeze of the graph, and waits for the lease. Writes."""
-    place_hold(
-        graph.storage,
-        (),
-        kind=HoldKind.FREEZE,
-        reason="backup",
-        ttl_seconds=60.0,
-        bound_to_process=True,
-        owner="somebody",
-        freeze=FreezeTerms(tables=()),
+def test_a_table_that_somebody_freezes_beside_its_task_is_skipped(
+    demo_graph: DemoGraph, stamp: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    graph = demo_graph(stamp=stamp)
+    when_rewritten(monkeypatch, lambda: place_freeze(graph))
+    stats = optimize_table(graph, PERSON)
+    assert (stats.skipped, stats.committed, stats.published_version) == (
+        SkipReason.FROZEN,
+        False,
+        entry_of(graph, PERSON).version,
     )
 
 

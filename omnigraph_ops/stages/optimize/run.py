@@ -252,10 +252,9 @@ def _isolated(graph: Graph, unit: Unit, work: _Work, executor: TaskExecutor, pro
         stats = _optimize(graph, executor, work, progress)
     except Stopped:
         stats = replace(_done(graph, unit, work, executor), skipped=SkipReason.INTERRUPTED)
-    except GraphFrozen as error:
-        # As a plan says it that is made now: a backup that begins beside a run is no failure of the run.
+    except GraphFrozen as error:  # before its work began
         progress(str(error))
-        stats = replace(_done(graph, unit, work, executor), skipped=SkipReason.FROZEN)
+        stats = TableStats(table_key=unit.table_key, skipped=SkipReason.FROZEN)
     except OpsError as error:
         stats = replace(_done(graph, unit, work, executor), error=str(error))
     graph.run.ended(unit, OptimizeReport.of(graph.uri, (stats,)))
@@ -264,7 +263,7 @@ def _isolated(graph: Graph, unit: Unit, work: _Work, executor: TaskExecutor, pro
 
 def _done(graph: Graph, unit: Unit, work: _Work, executor: TaskExecutor) -> TableStats:
     """What was committed to a table whose work ended early. Reads."""
-    # Another run may have optimized the table meanwhile, which is not to be told of this one.
+    # Another run may have optimized the table meanwhile. The marks of what another process commits are not known.
     marks = work.effort.marks if work.elsewhere is None else None
     try:
         return work.stats(graph, executor) if work.effort.windows else optimized(graph, unit, marks)
@@ -293,7 +292,12 @@ def _optimize(graph: Graph, executor: TaskExecutor, work: _Work, progress: Progr
         before_sleep=preempted,
         reraise=True,
     )
-    return looking(_attempt_table, graph, executor, work, progress)
+    try:
+        return looking(_attempt_table, graph, executor, work, progress)
+    except GraphFrozen as error:
+        # A plan that is made now says the same. A backup that begins beside a run is no failure of the run.
+        progress(str(error))
+        return replace(work.stats(graph, executor), skipped=SkipReason.FROZEN)
 
 
 def _attempt_table(graph: Graph, executor: TaskExecutor, work: _Work, progress: Progress) -> TableStats:
