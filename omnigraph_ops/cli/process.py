@@ -31,6 +31,7 @@ _HANDLED: dict[signal.Signals, Any] = {
 }
 """The signals, and the handlers that they are taken over from: what ignores a signal goes on ignoring it."""
 _AGAIN = signal.SIGALRM
+"""Comes in place of an interrupt that code in C dropped."""
 _AGAIN_SECONDS = 0.05
 _SHOWN = 3
 _CLOSING = "The run is at its end and is being recorded; press Ctrl-C again to leave that to the next command."
@@ -124,7 +125,7 @@ class Signals:
         if not isinstance(found.exc_value, KeyboardInterrupt):
             sys.__unraisablehook__(found)
         elif signal.getsignal(_AGAIN) == self._on:
-            # Not by a thread: what is interrupted here may hold the locks that one needs to start.
+            # By no thread: the code that was interrupted may hold the lock that a thread needs to start.
             signal.setitimer(signal.ITIMER_REAL, _AGAIN_SECONDS)
 
     def _on(self, number: int, _frame: object) -> None:

@@ -64,7 +64,7 @@ def land(
     Args:
         entry: the table; what is published of it may have moved since, as long as the changes still fit.
         changes: one or more, each fitting what the one before makes.
-        marks: those of the commits are added to these before any of them lands, whatever comes of it.
+        marks: gets the marks of the commits before any of them lands, also where none does.
         journalled: a journal names the files of the changes; otherwise they go when they were not committed.
 
     Raises:
@@ -159,7 +159,7 @@ class _Queue:
 
         Raises:
             LeaseHeld: another run kept the lease; the window did not open.
-            Stopped: so did this run while another one had the lease; the window did not open.
+            Stopped: this run was asked to stop, and another run has the lease; the window did not open.
         """
         with self._changed:
             self._waiting.append(seat)
@@ -175,7 +175,8 @@ class _Queue:
     def _had_turn(self, seat: _Seat) -> bool:
         """Wait until the seat had its turn, True, or until this thread is to take one, False.
 
-        A run that stops goes on here: what is prepared lands where the lease is free, and `_lead` asks where it is not.
+        This goes on when the run is asked to stop: what is prepared lands unless another run has the lease, and then
+        `_lead` ends the waiting.
         """
         with self._changed:
             self._changed.wait_for(lambda: seat.done or not self._led)

@@ -29,7 +29,7 @@ def shared_turn(graph: Graph, purpose: str, *, most: int) -> Iterator[LeaseKeepe
 
     Raises:
         LeaseHeld: another run kept the lease; nothing was done.
-        Stopped: so was this run.
+        Stopped: this run was asked to stop.
     """
     shared = _SHARED.of(graph)
     keeper = shared.enter(graph, purpose, most)

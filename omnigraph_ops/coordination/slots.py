@@ -34,7 +34,7 @@ class OfRun(Generic[T]):
         """By the root of the graph."""
 
     def of(self, graph: Graph) -> T:
-        """That of the run that works on a graph. Pure."""
+        """The one of the run that works on this graph; makes it at the first call. Changes nothing stored."""
         with self._asking:
             kept, root = self._kept.setdefault(graph.run, {}), graph.storage.root
             if root not in kept:

@@ -306,7 +306,7 @@ class _Scan:
         def count(statistics: Any) -> None:
             self.bytes_read += int(statistics.bytes_read)
 
-        # No method: Lance copies what a scanner is made of, with the dataset of this object, which it opens for that.
+        # Lance copies the arguments of a scanner. A method would bring this object, whose dataset is opened to copy it.
         scanner = self.dataset.scanner(
             columns=columns,
             fragments=fragments,

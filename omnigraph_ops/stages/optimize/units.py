@@ -279,7 +279,7 @@ def optimized(graph: Graph, unit: Unit, marks: Collection[str] | None = None) ->
     """Whether a commit of ours moved the table, and what it replaced. Reads.
 
     Args:
-        marks: those of the commits of this run, which alone count; None: they are not known, and those of others count.
+        marks: only commits with one of these count, those of this run; None: every commit of this tool counts.
     """
     stats = TableStats(table_key=unit.table_key)
     path, newest = _newest(graph, unit)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager
@@ -107,6 +108,23 @@ def test_who_cannot_have_the_lease_keeps_no_other_thread_from_trying(graph: Grap
                 pass
     with shared_turn(graph, "part", most=2):
         pass
+
+
+def test_threads_that_come_first_at_once_share_a_turn(graph: Graph, monkeypatch: pytest.MonkeyPatch) -> None:
+    made, together = shared_module._Shared.__init__, threading.Barrier(2)
+
+    def slowly(shared: shared_module._Shared) -> None:
+        time.sleep(0.2)
+        made(shared)
+
+    monkeypatch.setattr(shared_module._Shared, "__init__", slowly)
+    mine = graph.with_run(Run())
+
+    def one(number: int) -> None:
+        with shared_turn(mine, f"part {number}", most=2):
+            together.wait(5)
+
+    at_once(one, 2)
 
 
 def test_threads_wait_for_another_run_together(graph: Graph, monkeypatch: pytest.MonkeyPatch) -> None:
