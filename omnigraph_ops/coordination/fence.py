@@ -150,7 +150,8 @@ def unlock(graph: Graph, *, force: bool) -> BranchRef | None:
     """
     lock = current_lock(graph)
     if lock is None:
-        graph.storage.delete(FENCE_PATH)
+        if graph.storage.exists(FENCE_PATH):  # whoever may only read may ask, too
+            graph.storage.delete(FENCE_PATH)
         return None
     note = read_note(graph)
     if not force and (note is None or note.identifier != lock.identifier):

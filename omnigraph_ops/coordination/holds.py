@@ -300,7 +300,11 @@ def announced(
     try:
         yield
     finally:
-        storage.delete(path)
+        try:
+            storage.delete(path)
+        except StorageError as error:
+            # What was removed is gone all the same; its report must not be lost with this.
+            _LOG.warning("the note %s of a removal could not be deleted and ends with this process: %s", path, error)
 
 
 def refuse_removed(storage: Storage, versions: Sequence[HeldVersion]) -> None:

@@ -149,6 +149,14 @@ def test_unlock_from_the_shell(graph: Graph, capsys: pytest.CaptureFixture[str])
     assert current_lock(graph) is None
 
 
+def test_unlock_writes_nothing_where_nothing_is_locked(graph: Graph, monkeypatch: pytest.MonkeyPatch) -> None:
+    def no_right(_: Storage, path: str) -> None:
+        raise StorageError(f"cannot delete {path}: Access Denied")
+
+    monkeypatch.setattr(Storage, "delete", no_right)
+    assert main(["unlock", graph.uri, "--confirm", "--force"]) == 0
+
+
 def test_a_fence_left_by_a_crash_elsewhere_is_ours_to_unlock(graph: Graph) -> None:
     left = fenced(graph)
     left.__enter__()
