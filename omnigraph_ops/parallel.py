@@ -1,4 +1,4 @@
-"""Tables side by side: on the threads of one process, or dealt onto several.
+"""Side by side: tables on the threads of one process or dealt onto several, and questions to a store.
 
 Deal tables onto processes: what is big gets one of its own, many small ones share. A process costs seconds before its
 first table (an interpreter, `import lance`), which a small table does not take itself; and a scheduler maps one task
@@ -9,12 +9,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from concurrent.futures import FIRST_EXCEPTION, Future, ThreadPoolExecutor, wait
-from typing import TypeVar
+from typing import Any, TypeVar, overload
 
 from omnigraph_ops.models.optimize import TablePlan
 
 T = TypeVar("T")
 R = TypeVar("R")
+S = TypeVar("S")
 _AT_ONCE = 10_000
 """Items that the threads are given together: each costs two kilobytes until all of them are done."""
 _LOOK_SECONDS = 0.5
@@ -61,6 +62,23 @@ def _results(futures: Sequence[Future[R]]) -> list[R]:
     # By item among those that failed together; what `on_error` makes of the others is no cause.
     failed = next((f for f in futures if f in done and f.exception() is not None), None)
     return [future.result() for future in (futures if failed is None else [failed])]
+
+
+@overload
+def asked(first: Callable[[], T], second: Callable[[], R], /, *, at_once: bool) -> tuple[T, R]: ...
+@overload
+def asked(
+    first: Callable[[], T], second: Callable[[], R], third: Callable[[], S], /, *, at_once: bool
+) -> tuple[T, R, S]: ...
+def asked(*questions: Callable[[], Any], at_once: bool) -> tuple[Any, ...]:
+    """The answers to questions of which none needs another's answer. Effects are those of the questions.
+
+    Args:
+        at_once: each is a round trip to a store; on a local disk a thread costs more than it saves.
+    """
+    if at_once:
+        return tuple(in_parallel(lambda question: question(), questions, workers=len(questions)))
+    return tuple(question() for question in questions)
 
 
 Lot = tuple[str, ...]

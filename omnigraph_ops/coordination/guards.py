@@ -24,6 +24,7 @@ from omnigraph_ops.graph.sidecars import list_sidecars, sidecar_names
 from omnigraph_ops.graph.state import TableEntry
 from omnigraph_ops.models.outcomes import TableRow
 from omnigraph_ops.models.runs import Unit
+from omnigraph_ops.parallel import asked
 from omnigraph_ops.storage.store import Storage
 
 _LOG = logging.getLogger(__name__)
@@ -165,20 +166,24 @@ def refuse_pending(graph: Graph, *, beside_siblings: bool = False, table_key: st
         RecoveryPending: something else is pending.
         GraphFrozen: the whole graph is frozen, or the table that this is about.
     """
-    staged = staging_files(graph.storage)
+    staged, (names, left), is_locked = asked(
+        lambda: staging_files(graph.storage),
+        lambda: _pending(graph, beside_siblings=beside_siblings),
+        graph.is_locked,
+        at_once=not graph.storage.is_local,
+    )
     if staged:
         raise RecoveryPending(
             f"{graph.uri} has schema staging files ({', '.join(staged)}); nothing was written; "
             "let the schema apply finish or open the graph read-write with omnigraph"
         )
-    names, left = _pending(graph, beside_siblings=beside_siblings)
     if names:
         raise (RecoveryNeeded if left else RecoveryPending)(
             f"{graph.uri} has {len(names)} pending recovery sidecar(s), first {min(names)}; nothing was written; "
             "run `omnigraph-ops check` to see what settles it",
             sidecars=names,
         )
-    if graph.is_locked():
+    if is_locked:
         raise RecoveryPending(
             f"maintenance of {graph.uri} is unavailable while schema apply is in progress; nothing was written; "
             "run `omnigraph-ops check` to see what settles it"

@@ -12,7 +12,6 @@ not change for one TTL belongs to a dead process. No wall clock is compared with
 from __future__ import annotations
 
 import contextlib
-import functools
 import logging
 import re
 import threading
@@ -21,12 +20,14 @@ import uuid
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
+from functools import cache, partial
 from typing import TYPE_CHECKING
 
 from omnigraph_ops.config.settings import LONGEST_TTL_SECONDS
 from omnigraph_ops.coordination.environment import is_running, process_name, refuse_unsafe_store, this_process, was_here
 from omnigraph_ops.coordination.state import LEASE_FILE, LEASE_PATH, Records, refuse
 from omnigraph_ops.errors import InvalidInput, LeaseHeld, OpsError, StorageError
+from omnigraph_ops.parallel import asked
 from omnigraph_ops.quantities import age
 from omnigraph_ops.storage.inventory import folders_in
 from omnigraph_ops.storage.store import Storage
@@ -68,6 +69,8 @@ class Lease:
 
 
 _LEASES = Records(Lease, unreadable=refuse)
+_WATCHED = dict[tuple[str, str], tuple[Lease, float]]()
+"""What this process last saw of the holder at each place, and since when it has not changed."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -149,8 +152,7 @@ class LeaseKeeper:
             except LeaseHeld:
                 return
             except OpsError:
-                # A store that fails for a moment costs one renewal; the TTL allows two.
-                continue
+                continue  # a store that fails for a moment costs one renewal; the TTL allows two
 
     def _renew(self) -> None:
         with self._writing:
@@ -172,8 +174,13 @@ class LeaseKeeper:
 
     def _is_ours(self) -> bool:
         # The number alone tells, but for a row of files that somebody removed while this lease was held.
-        newest = read_lease(self._storage, self._place.path)
-        return newest is not None and newest.number == self._lease.number and newest.token == self._lease.token
+        storage, path, lease = self._storage, self._place.path, self._lease
+        own = partial(_LEASES.read, storage, _file_of(path, lease.number))
+        try:
+            numbers, found = asked(partial(_numbers, storage, path), own, at_once=not storage.is_local)
+        except InvalidInput:
+            return False
+        return max(numbers, default=0) == lease.number and found is not None and found.token == lease.token
 
 
 @contextlib.contextmanager
@@ -235,7 +242,7 @@ class _Turns:
         pause(0.0 if woken else _POLL_SECONDS)
 
 
-@functools.cache
+@cache
 def _turns_of(root: str, path: str) -> _Turns:
     return _Turns()
 
@@ -314,8 +321,7 @@ def patient_lease(
 
 def _may_be_held(lease: Lease) -> bool:
     """Whether a lease is not released and its process not known to be gone from this machine. Reads."""
-    ended = lease.released or lease.token in _GIVEN_UP
-    return not ended and is_running(lease)
+    return not lease.released and lease.token not in _GIVEN_UP and is_running(lease)
 
 
 def _clock() -> float:
@@ -323,20 +329,14 @@ def _clock() -> float:
     return time.clock_gettime(time.CLOCK_BOOTTIME) if hasattr(time, "CLOCK_BOOTTIME") else time.monotonic()
 
 
-@functools.cache
-def _watched() -> dict[tuple[str, str], tuple[Lease, float]]:
-    """What this process last saw of the holder at each place, and since when it has not changed."""
-    return {}
-
-
 def _is_dead(storage: Storage, place: LeasePlace, holder: Lease, ttl: float) -> bool:
     """Whether a holder is gone from this machine, or did not renew while this process watched for a TTL. Reads."""
     if not _may_be_held(holder):
         return True
-    seen, since = _watched().get((storage.root, place.path), (None, 0.0))
+    seen, since = _WATCHED.get((storage.root, place.path), (None, 0.0))
     if seen != holder:
         since = _clock()
-        _watched()[storage.root, place.path] = (holder, since)
+        _WATCHED[storage.root, place.path] = (holder, since)
     return _clock() - since > max(ttl, holder.ttl_seconds)
 
 

@@ -13,6 +13,7 @@ import contextlib
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
+from functools import partial
 
 from omnigraph_ops.coordination import guards
 from omnigraph_ops.coordination.environment import process_name
@@ -35,6 +36,7 @@ from omnigraph_ops.graph.state import TableEntry, TableUpdate
 from omnigraph_ops.lance.commits import Change, Draft
 from omnigraph_ops.lance.evidence import other_rows
 from omnigraph_ops.lance.gateway import Dataset, DatasetMissing, live_rows
+from omnigraph_ops.parallel import asked
 from omnigraph_ops.storage.inventory import first_missing, remove_files, remove_folder
 
 
@@ -246,10 +248,10 @@ class ArmedWindow:
             RecoveryPending: another writer armed, or raised the schema-apply lock.
             LeaseHeld: another maintenance run took over.
         """
-        if self.graph.is_locked():
+        is_remote, sidecars = not self.graph.storage.is_local, partial(_sidecars_under, self.graph, keeper)
+        locked, names = asked(self.graph.is_locked, sidecars, at_once=is_remote)
+        if locked:
             raise self._appeared("the schema-apply lock")
-        keeper.assert_held()
-        names = sidecar_names(self.graph.storage)
         foreign = names - {window.sidecar for window in together}
         if foreign:
             raise self._appeared(f"sidecar {min(foreign)}")
@@ -316,13 +318,13 @@ class ArmedWindow:
 
     def _publish(self, current: TableEntry, keeper: LeaseKeeper, ready: Ready | None) -> int:
         """Publish exactly that version, still under a sidecar of ours; the graph's version. Writes."""
-        graph = self.graph
-        if self.sidecar not in sidecar_names(graph.storage):
+        graph, names = self.graph, _sidecars_under(self.graph, keeper)
+        if self.sidecar not in names:
             # An engine opened the graph before our commit landed and withdrew the sidecar.
             guards.forget_operation(graph.storage, self.operation_id)
             self.operation_id = new_ulid()
             self._arm(current, keeper)
-        keeper.assert_held()
+            keeper.assert_held()
         return publish(graph, (self.update(current),), actor=None, ready=ready).manifest_version
 
     def _disarm(self) -> None:
@@ -338,6 +340,12 @@ class ArmedWindow:
         guards.forget_operation(self.graph.storage, self.operation_id)
 
 
+def _sidecars_under(graph: Graph, keeper: LeaseKeeper) -> frozenset[str]:
+    """The names of the sidecars, while the lease is held; raises as `LeaseKeeper.assert_held`. Reads."""
+    names, _ = asked(partial(sidecar_names, graph.storage), keeper.assert_held, at_once=not graph.storage.is_local)
+    return names
+
+
 def publish_together(windows: Sequence[ArmedWindow], keeper: LeaseKeeper, ready: Ready) -> int | None:
     """Publish what several windows committed as one graph commit; its version, None where each is to do so. Writes.
 
@@ -350,8 +358,7 @@ def publish_together(windows: Sequence[ArmedWindow], keeper: LeaseKeeper, ready:
         return None
     graph = windows[0].graph
     try:
-        if {window.sidecar for window in windows} <= sidecar_names(graph.storage):
-            keeper.assert_held()
+        if {window.sidecar for window in windows} <= _sidecars_under(graph, keeper):
             updates = tuple(window.update(window.entry) for window in windows)
             return publish(graph, updates, actor=None, ready=ready).manifest_version
     except OutcomeUnknown:

@@ -7,6 +7,7 @@ import json
 import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from tenacity import RetryCallState, Retrying, retry_if_exception_type, wait_chain, wait_fixed, wait_none
@@ -20,6 +21,7 @@ from omnigraph_ops.graph.layout import (
     STAGING_SUFFIX,
 )
 from omnigraph_ops.models.optimize import IndexBuild
+from omnigraph_ops.parallel import asked
 from omnigraph_ops.storage.store import Storage
 
 _BTREE_SCALARS = frozenset({"Bool", "I32", "I64", "U32", "U64", "F32", "F64", "Date", "DateTime"})
@@ -165,10 +167,14 @@ def read_contract(storage: Storage, *, format_version: int, ir_version: int) -> 
 
 
 def _read_contract(storage: Storage, *, format_version: int, ir_version: int) -> Any:
-    ir_text = _read_text(storage, SCHEMA_IR_FILE)
-    state = _object(storage, SCHEMA_STATE_FILE, _read_text(storage, SCHEMA_STATE_FILE))
+    ir_text, state_text, _ = asked(
+        partial(_read_text, storage, SCHEMA_IR_FILE),
+        partial(_read_text, storage, SCHEMA_STATE_FILE),
+        partial(_read_text, storage, SCHEMA_SOURCE_FILE),
+        at_once=not storage.is_local,
+    )
+    state = _object(storage, SCHEMA_STATE_FILE, state_text)
     ir = _object(storage, SCHEMA_IR_FILE, ir_text)
-    _read_text(storage, SCHEMA_SOURCE_FILE)
     _expect(storage, SCHEMA_STATE_FILE, state, "format_version", format_version)
     _expect(storage, SCHEMA_IR_FILE, ir, "ir_version", ir_version)
     ir_hash = "sha256:" + hashlib.sha256(_COMPACT.sub(r"\1", ir_text).encode()).hexdigest()

@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+import re
+import threading
 from collections.abc import Callable
 from typing import Any
 
 import pytest
 
 from omnigraph_ops.coordination.holds import FreezeTerms, HeldVersion, HoldKind, freezes, place_hold
+from omnigraph_ops.demo import DemoSpec
+from omnigraph_ops.graph import open_graph
+from omnigraph_ops.stages.optimize.run import optimize_table
 from omnigraph_ops.storage.store import Storage
+from tests.support.fault_proxy import Fault, faulty
 
 Counted = Callable[[Callable[[], object]], int]
 
@@ -80,3 +86,49 @@ def test_a_hold_that_is_no_freeze_is_read_once(storage: Storage, requests_of: Co
     assert requests_of(lambda: freezes(storage)) == 5
     assert requests_of(lambda: freezes(storage)) == 2
     assert freezes(storage) == (frozen,)
+
+
+_LOOKS = {
+    "the schema-apply lock": r"^GET .*prefix=.*/__manifest/_refs/branches/",
+    "the lease's number": r"^GET .*prefix=.*/__maintenance/&",
+    "the lease": r"^GET .*/__maintenance/lease-",
+    "sidecars": r"^GET .*prefix=.*/__recovery/",
+}
+
+
+class _RoundTrips:
+    """Holds back what is asked between two requests of a window until all of it was asked."""
+
+    def __init__(self) -> None:
+        self.rounds: list[frozenset[str]] = []
+        self.one_by_one = 0
+        self._armed = False
+        self._asked, self._changed = set[str](), threading.Condition()
+
+    def see(self, request: str) -> None:
+        with self._changed:
+            if re.search(r"^PUT .*/__recovery/", request):
+                self._armed = True
+            elif re.search(r"^(PUT .*/_versions/|HEAD)", request):
+                self.rounds += [frozenset(self._asked)] if self._asked else []
+                self._asked.clear()
+            elif re.search(r"^DELETE .*/__recovery/", request):
+                self._armed = False
+            look = next((name for name, pattern in _LOOKS.items() if re.search(pattern, request)), None)
+            if self._armed and look is not None:
+                self._asked.add(look)
+                self._changed.notify_all()
+                self.one_by_one += not self._changed.wait_for(lambda: len(self._asked) >= 3, timeout=5)
+
+
+def test_what_is_looked_at_in_an_armed_window_is_one_round_trip(
+    s3: str, s3_graph: Callable[[DemoSpec], str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    uri, seen = s3_graph(DemoSpec(node_types=1, loads=2, rows=6)), _RoundTrips()
+    with faulty(s3) as proxy, monkeypatch.context() as patch:
+        proxy.faults.append(Fault(matches=r"^(GET|PUT|HEAD|DELETE) ", before=seen.see))
+        patch.setenv("AWS_ENDPOINT_URL", proxy.url)
+        assert optimize_table(open_graph(uri), "node:Person").committed
+    before_a_commit, before_the_publish = frozenset(_LOOKS), frozenset(_LOOKS) - {"the schema-apply lock"}
+    assert (seen.rounds[0], seen.rounds[-1]) == (before_a_commit, before_the_publish)
+    assert seen.one_by_one == 0

@@ -8,7 +8,7 @@ import pytest
 
 from omnigraph_ops import parallel
 from omnigraph_ops.models.optimize import OptimizeDecision, TablePlan
-from omnigraph_ops.parallel import MOST_LOTS, SHARED_LOTS, deal, in_parallel, lots_of
+from omnigraph_ops.parallel import MOST_LOTS, SHARED_LOTS, asked, deal, in_parallel, lots_of
 
 SMALL = 100
 
@@ -89,3 +89,27 @@ def test_an_error_ends_what_the_threads_were_not_given_yet(monkeypatch: pytest.M
     with pytest.raises(ValueError, match="the third"):
         in_parallel(work, range(9), workers=1)
     assert max(given) <= 3
+
+
+def test_questions_to_a_store_are_under_way_together() -> None:
+    all_there = threading.Barrier(3)
+
+    def question(answer: str) -> str:
+        all_there.wait(timeout=20)
+        return answer
+
+    assert asked(lambda: question("a"), lambda: question("b"), lambda: question("c"), at_once=True) == ("a", "b", "c")
+
+
+def test_questions_to_a_local_disk_take_no_thread() -> None:
+    here = threading.get_ident()
+    assert asked(threading.get_ident, threading.get_ident, at_once=False) == (here, here)
+
+
+@pytest.mark.parametrize("at_once", [True, False])
+def test_a_question_that_fails_is_no_answer(at_once: bool) -> None:
+    def fails() -> None:
+        raise ValueError("no answer")
+
+    with pytest.raises(ValueError, match="no answer"):
+        asked(lambda: 1, fails, at_once=at_once)
