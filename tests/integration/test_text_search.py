@@ -182,6 +182,16 @@ def test_without_the_installation_text_is_left_to_the_engine(demo_graph: DemoGra
     assert_converged(again)
 
 
+def test_a_plan_counts_on_no_merge_across_what_an_index_that_stays_covers(
+    demo_graph: DemoGraph, tmp_path: Path
+) -> None:
+    graph = demo_graph(stamp=6, loads=4, rows=8, settings=Settings(text_indexers=str(tmp_path / "none")))
+    plan = planned(graph)
+    assert (plan.fragments, plan.fragments_after) == (4, 2)
+    assert optimize_all(graph, tables=(DOC,)).tables[0].committed
+    assert planned(graph).fragments == plan.fragments_after
+
+
 def test_a_missing_text_index_waits_without_the_installation(demo_graph: DemoGraph, stamp: int, tmp_path: Path) -> None:
     graph = demo_graph(stamp=stamp, loads=1, rows=20, settings=Settings(text_indexers=str(tmp_path / "none")))
     write(graph, DOC, lambda dataset: dataset.drop_index(INDEX))

@@ -135,10 +135,10 @@ def plan_table(seen: TableObservation, policy: OptimizePolicy) -> TablePlan:
 
 def _plan_facts(seen: TableObservation, facts: TableFacts, policy: OptimizePolicy) -> TablePlan:
     work, waiting = _index_work(seen, facts, policy)
-    groups = _groups(facts, policy, folding=bool(work.folds or work.builds))
+    groups = _groups(facts, policy, work) if work.folds or work.builds else _lances_own(facts)
     kept: Collection[str] = ()
     if seen.dead.possible & unhidden_by(groups, facts.indexes):
-        groups = _groups(facts, policy, folding=True)
+        groups = _groups(facts, policy, work, seen.dead.possible)
         unhidden = seen.dead.possible & unhidden_by(groups, facts.indexes)
         work, waiting = _index_work(seen, facts, policy, unhidden)
         kept = sorted(unhidden - {fold.name for fold in work.folds})
@@ -229,13 +229,22 @@ def index_builds(seen: TableObservation, facts: TableFacts) -> tuple[tuple[Index
     return builds, tuple(waiting.values())
 
 
-def _groups(facts: TableFacts, policy: OptimizePolicy, *, folding: bool) -> tuple[tuple[FragmentFacts, ...], ...]:
-    """Fragment runs that get rewritten: Lance's own plan, or what it will be once indexes are folded. Pure."""
+_Groups = tuple[tuple[FragmentFacts, ...], ...]
+"""Fragment runs that get rewritten."""
+
+
+def _lances_own(facts: TableFacts) -> _Groups:
+    """What Lance plans as long as no index is folded. Pure."""
     by_id = {f.fragment_id: f for f in facts.fragments}
-    if not folding:
-        return tuple(tuple(by_id[i] for i in ids if i in by_id) for ids in facts.compaction_tasks)
+    return tuple(tuple(by_id[i] for i in ids if i in by_id) for ids in facts.compaction_tasks)
+
+
+def _groups(facts: TableFacts, policy: OptimizePolicy, work: IndexWork, also: Collection[str] = ()) -> _Groups:
+    """What Lance will plan once these indexes are folded, and the ones that are named, too. Pure."""
+    written = {fold.name for fold in work.folds} | {build.name for build in work.builds} | {*also}
+    staying = [index for index in facts.indexes if index.name not in written]
     groups: list[Sequence[FragmentFacts]] = []
-    for run in _candidate_runs(facts.fragments, policy):
+    for run in _candidate_runs(facts.fragments, policy, staying):
         if policy.cut is not None:
             groups += policy.cut(run)
         elif len(run) > 1 or mostly_deleted(run[0]):
@@ -243,15 +252,21 @@ def _groups(facts: TableFacts, policy: OptimizePolicy, *, folding: bool) -> tupl
     return tuple(map(tuple, groups))
 
 
-def _candidate_runs(fragments: Sequence[FragmentFacts], policy: OptimizePolicy) -> list[list[FragmentFacts]]:
+def _candidate_runs(
+    fragments: Sequence[FragmentFacts], policy: OptimizePolicy, staying: Sequence[IndexFacts]
+) -> list[list[FragmentFacts]]:
+    """Small neighbours under the same of the indexes that stay as they are. Pure."""
     left = policy.left_alone(fragments)
     runs: list[list[FragmentFacts]] = [[]]
+    before: list[bool] = []
     for fragment in fragments:
+        covered = [fragment.fragment_id in index.covered for index in staying]
         small = fragment.physical_rows < policy.target_rows or mostly_deleted(fragment)
-        if small and fragment.fragment_id not in left:
-            runs[-1].append(fragment)
-        else:
+        goes = small and fragment.fragment_id not in left
+        if not goes or covered != before:
             runs.append([])
+        runs[-1] += [fragment] if goes else []
+        before = covered
     return [run for run in runs if run]
 
 
