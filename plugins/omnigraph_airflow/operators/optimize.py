@@ -15,7 +15,9 @@ from omnigraph_airflow.operators.base import (
     OmnigraphOperator,
     OptimizeLotOperator,
     RequestOperator,
+    came_to_its_end,
     failures_told,
+    task_of,
 )
 from omnigraph_airflow.run_report import run_id_of
 from omnigraph_airflow.task_run import airflow_errors, is_told
@@ -129,7 +131,7 @@ class SummarizeOptimizeOperator(OmnigraphOperator):
 
     Runs whatever the tables did, so that one failing table blocks nothing; the report ends the run red.
 
-    :param plan: the optimize plan's JSON (templated); None when nothing was planned: then this skips.
+    :param plan: the optimize plan's JSON (templated); this skips where nothing was planned.
     :param table_tasks: ids of the tasks that did the tables.
     """
 
@@ -137,11 +139,11 @@ class SummarizeOptimizeOperator(OmnigraphOperator):
 
     def __init__(self, *, plan: Any, table_tasks: Sequence[str], **kwargs: Any) -> None:
         super().__init__(**kwargs)
-        self.plan = plan
+        self.plan, self.plan_task = plan, task_of(plan)
         self.table_tasks = tuple(table_tasks)
 
     def run_stage(self, graph: Graph, context: Context) -> Any:
-        if self.plan is None:
+        if self.plan is None or not came_to_its_end(context, self.plan_task):
             raise AirflowSkipException("no plan was made, see the tasks before this one")
         from omnigraph_ops.outcomes.task_journals import read_tasks
         from omnigraph_ops.stages.optimize.budget import note_deferrals
