@@ -157,6 +157,11 @@ def stages_of(context: Context) -> frozenset[str]:
     return frozenset(name for name, of in tasks_by_stage().items() if of.plan in tasks)
 
 
+def planners() -> dict[str, str]:
+    """The task that plans, by the name of its stage. Pure."""
+    return {name: of.plan for name, of in tasks_by_stage().items()}
+
+
 def states_of(context: Context) -> Mapping[str, str | None]:
     """The state of every task of this run as Airflow has it now, mapped ones as `task_index`. Reads."""
     ti = context["ti"]

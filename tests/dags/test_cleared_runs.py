@@ -7,7 +7,12 @@ from typing import Any
 import pytest
 
 from omnigraph_ops.coordination import guards
+from omnigraph_ops.errors import CorruptGraph
 from omnigraph_ops.graph import Graph
+from omnigraph_ops.models.cleanup import CleanupReport, CleanupStats, OrphanedFork, RetentionPolicy
+from omnigraph_ops.models.history import RunOutcome
+from omnigraph_ops.outcomes import history
+from omnigraph_ops.stages.optimize import run as optimizing
 from tests.conftest import DemoGraph
 from tests.support.operators import disk_of
 from tests.support.runs import Finished
@@ -48,6 +53,47 @@ def test_where_a_cleared_run_does_not_begin_nothing_is_planned_by_what_it_left_b
     assert {task: night.of(task) for task in skipped} == {task: ["skipped"] for task in skipped}
     assert set(night.of("cleanup_table")) == {"skipped"}
     assert before.changed(disk_of(graph.uri)) == set()
+
+
+def test_a_failure_before_the_clear_is_none_of_a_table_that_was_mended_since(
+    dag: Any, graph: Graph, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    real = optimizing.optimize_table
+
+    def damaged(graph: Graph, table_key: str, **said: Any) -> Any:
+        if table_key == PERSON:
+            raise CorruptGraph("a page of it cannot be read")
+        return real(graph, table_key, **said)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(optimizing, "optimize_table", damaged)
+        run = dag.test(run_conf={"graph": graph.uri, "quiet_seconds": 0, "keep": 100, "older_than": None})
+    assert Finished(run).report["failed"] == [f"optimize_table {PERSON}: a page of it cannot be read"]
+    real(graph, PERSON)
+
+    night = Finished(again(dag, run, monkeypatch))
+    assert (night.state, night.report["failed"]) == ("success", [])
+    (record,) = history.read_runs(graph)
+    assert (record.outcome, record.errors) == (RunOutcome.SUCCEEDED, ())
+    assert record.work.fragments_removed > 0  # of the other table, before the clear
+
+
+def test_a_report_without_its_failures_has_all_that_was_done() -> None:
+    forks = [OrphanedFork(table_key=PERSON, table_path="p", branch=name, error=why) for name, why in FORKS]
+    rows = [
+        CleanupStats(table_key="a", old_versions_removed=2, error="denied"),
+        CleanupStats(table_key="b", error="denied"),
+        CleanupStats(table_key="c"),
+    ]
+    report = CleanupReport.of("/g", RetentionPolicy(keep_versions=1), rows, forks).without_failures()
+    assert [(row.table_key, row.old_versions_removed, row.error) for row in report.tables] == [
+        ("a", 2, None),
+        ("c", 0, None),
+    ]
+    assert [fork.branch for fork in report.forks] == ["gone"]
+
+
+FORKS = (("gone", None), ("stays", "denied"))
 
 
 def again(dag: Any, run: Any, patch: pytest.MonkeyPatch) -> Any:

@@ -20,7 +20,7 @@ from omnigraph_airflow.operators.base import (
     task_of,
 )
 from omnigraph_airflow.run_report import run_id_of
-from omnigraph_airflow.task_run import airflow_errors, is_told
+from omnigraph_airflow.task_run import airflow_errors, is_told, planners
 from omnigraph_ops import serde
 from omnigraph_ops.errors import RecoveryPending
 from omnigraph_ops.models.optimize import Executor, OptimizePlan, OptimizeReport, SkipReason, TableStats
@@ -153,8 +153,10 @@ class SummarizeOptimizeOperator(OmnigraphOperator):
         found = read_tasks(graph.storage, run_id_of(context), warn=self.log.warning)
         # Whoever may edit the run writes the XCom, and its rows reach the report.
         plan = found.results().plans.get("optimize") or serde.from_json(OptimizePlan, self.plan)
-        done: OptimizeReport | None = found.results(*tasks).reports.get("optimize")
-        failed = (f for left in found.last().values() if left.task.task_id in tasks for f in left.results.failures)
+        planner = planners()["optimize"]
+        done: OptimizeReport | None = found.planned_again({"optimize": planner}).results(*tasks).reports.get("optimize")
+        last = found.since(planner).last().values()
+        failed = (f for left in last if left.task.task_id in tasks for f in left.results.failures)
         stats = _ended(done.tables if done else (), found.left)
         failures = {f.table_key: f.message for f in failed if f.table_key}
         tables = summarize(plan, stats, failures)
