@@ -307,6 +307,9 @@ class CleanupReport(TablesReport[CleanupStats]):
     def with_tables(self, tables: Iterable[CleanupStats]) -> CleanupReport:
         return CleanupReport.of(self.uri, self.policy, tuple(tables), self.forks)
 
+    def without_failures(self) -> CleanupReport:
+        return TablesReport.without_failures(self)._with_forks(self.orphaned_forks_removed)
+
     def _with_forks(self, forks: Iterable[OrphanedFork]) -> CleanupReport:
         """With one row for each fork: that it was removed, if any says so. Pure."""
         each = merged_by(forks, lambda fork: (fork.table_key, fork.branch), lambda a, b: b if a.error else a)

@@ -79,6 +79,10 @@ class StageReport(ABC):
         """With why its tables failed in the middle of their work, by key. Pure."""
         return self
 
+    def without_failures(self) -> Self:
+        """What it did, without what failed: a later plan has judged that again. Pure."""
+        return self
+
     @property
     def left_undone(self) -> str:
         """What makes the run fail although nothing failed; empty: nothing. Pure."""
@@ -167,6 +171,10 @@ class TablesReport(StageReport, Generic[W]):
     def with_units(self, told: Self) -> Self:
         """The rows that units tell, each as it was reported where it was, then the others of the report. Pure."""
         return self.with_tables(by_table((*told.tables, *self.tables), lambda _, row: row))
+
+    def without_failures(self) -> Self:
+        kept = (row for row in self.tables if row.error is None or row.outcome().changed)
+        return self.with_tables(replace(row, error=None) for row in kept)  # type: ignore[type-var]
 
     @property
     def failed(self) -> tuple[W, ...]:

@@ -91,6 +91,33 @@ class TaskJournals:
     open: tuple[Journal, ...]
     """Of attempts that are at work, or were cut off."""
 
+    def since(self, task_id: str) -> TaskJournals:
+        """The attempts since the last clearing of the run in which a task came to its end. Pure."""
+        started = self._started(task_id)
+        return replace(self, left=tuple(one for one in self.left if one.header.started_at_us >= started))
+
+    def planned_again(self, planners: Mapping[str, str]) -> TaskJournals:
+        """The same without what failed of a stage that was planned in a later clearing of the run. Pure.
+
+        Args:
+            planners: the task that plans, by the name of its stage.
+        """
+        started = {stage: self._started(task_id) for stage, task_id in planners.items()}
+
+        def now(one: TaskLeft) -> TaskLeft:
+            reports = {
+                stage: report.without_failures() if one.header.started_at_us < started.get(stage, 0) else report
+                for stage, report in one.results.reports.items()
+            }
+            return replace(one, results=replace(one.results, reports=reports))
+
+        return replace(self, left=tuple(map(now, self.left)))
+
+    def _started(self, task_id: str) -> int:
+        """When the run started in which a task last came to its end: one that is cleared has a new start. Pure."""
+        done = (one for one in self.left if one.task.task_id == task_id and not (one.skipped or one.results.failures))
+        return max((one.header.started_at_us for one in done), default=0)
+
     def last(self) -> dict[str, TaskLeft]:
         """The newest attempt of each task that left anything, by its instance. Pure."""
         return {left.task.instance: left for left in self.left}

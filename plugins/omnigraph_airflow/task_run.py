@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import contextlib
 import logging
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -155,6 +155,18 @@ def stages_of(context: Context) -> frozenset[str]:
     """The names of the stages that a task's DAG has. Pure."""
     tasks = getattr(context["dag"], "task_ids", ())
     return frozenset(name for name, of in tasks_by_stage().items() if of.plan in tasks)
+
+
+def planners() -> dict[str, str]:
+    """The task that plans, by the name of its stage. Pure."""
+    return {name: of.plan for name, of in tasks_by_stage().items()}
+
+
+def states_of(context: Context) -> Mapping[str, str | None]:
+    """The state of every task of this run as Airflow has it now, mapped ones as `task_index`. Reads."""
+    ti = context["ti"]
+    found: Mapping[str, str | None] = ti.get_task_states(dag_id=ti.dag_id, run_ids=[ti.run_id]).get(ti.run_id, {})
+    return found
 
 
 def attempt_of(context: Context) -> TaskAttempt:

@@ -18,10 +18,11 @@ from omnigraph_airflow import decisions
 from omnigraph_airflow.decisions import Consent, QuestionId, unanswered
 
 from omnigraph_ops import serde
+from omnigraph_ops.config.settings import Settings
 from omnigraph_ops.coordination import sealed
 from omnigraph_ops.coordination.state import AUDIT_DIR
 from omnigraph_ops.errors import ApprovalMissing, StorageError
-from omnigraph_ops.graph import Graph
+from omnigraph_ops.graph import Graph, open_graph
 from omnigraph_ops.models.cleanup import RetentionPolicy
 from omnigraph_ops.models.history import RunOutcome
 from omnigraph_ops.models.repair import RepairPreview
@@ -185,6 +186,19 @@ def test_an_answer_in_the_minute_that_was_shown_counts_however_late_it_is_handed
     assert until is not None
     attempt.answer("ana", at=until.replace(second=59, microsecond=999_999))
     assert attempt.allowed().decided_by == "ana by name (ana)"
+
+
+def test_a_question_waits_for_no_answer_that_would_come_after_its_plan_expired(graph: Graph) -> None:
+    from omnigraph_airflow.operators.ask import LEAST_WAIT
+
+    attempt = Attempt(open_graph(graph.uri, Settings(plan_ttl_seconds=1800.0)))
+    attempt.ask()
+    until, expires = attempt.asked().answer_by, attempt.plan.expires_at_us / 1e6
+    assert until == datetime.fromtimestamp(expires, UTC) - LEAST_WAIT
+    assert f"**No answer** by {until:%Y-%m-%d %H:%M} UTC" in attempt.task.body
+    attempt.answer("ana", at=until + timedelta(minutes=1))
+    with pytest.raises(ApprovalMissing, match=r"ana answered at .* which counts as Reject"):
+        attempt.allowed()
 
 
 def test_clearing_moves_no_deadline_that_a_question_shows(graph: Graph, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -221,7 +221,7 @@ class ApproveStageOperator(ApprovalOperator):
         who = self._approved_by(context, plan, confirmed=confirmed, first=first)
         if who:
             return self._approve_in_advance(context, graph, asked, who)
-        until = self._set_deadline(context, earlier if earlier and earlier.digest == plan.digest else None)
+        until = self._set_deadline(context, plan, earlier if earlier and earlier.digest == plan.digest else None)
         full_plan = where_in_full(context, plan)
         self.describe(plan, answer_by=decisions.to_minute(until), full_plan=full_plan, confirmed=confirmed)
         self._refuse_old_text(context, plan.digest)
@@ -295,10 +295,11 @@ class ApproveStageOperator(ApprovalOperator):
             detail = f"{answer}; {decision.void}" if decision.void else answer
             note(context, graph.storage, decision, decision.event, verb=self.stage, detail=detail)
 
-    def _set_deadline(self, context: Context, earlier: Consent | None) -> datetime:
+    def _set_deadline(self, context: Context, plan: Sealable, earlier: Consent | None) -> datetime:
         """Fix how long the request waits; returns until when. Pure.
 
         Args:
+            plan: nobody is asked for longer than it may be applied: a later Approve would be refused.
             earlier: what an earlier attempt asked about this plan; Airflow goes on showing its text, and its deadline.
 
         Raises:
@@ -311,8 +312,10 @@ class ApproveStageOperator(ApprovalOperator):
                 f"this task was cleared or repeated, and Airflow goes on showing the question with the deadline that "
                 f"it had before, {decisions.to_minute(shown)}; nothing was done; trigger a new run to be asked"
             )
-        started = context["dag_run"].start_date or now
-        until = shown or max(started + self.answer_within, now + LEAST_WAIT)
+        wanted = (context["dag_run"].start_date or now) + self.answer_within
+        # The step behind the question has to begin before the plan expires.
+        most = datetime.fromtimestamp(plan.expires_at_us / 1e6, UTC) - LEAST_WAIT
+        until = shown or max(min(wanted, most), now + LEAST_WAIT)
         self.response_timeout = until - now
         return until
 

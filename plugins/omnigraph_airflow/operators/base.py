@@ -8,6 +8,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from airflow.sdk import BaseOperator, BaseOperatorLink
+from airflow.sdk.definitions.xcom_arg import PlainXComArg
 from airflow.sdk.exceptions import AirflowFailException
 
 from omnigraph_airflow import decisions
@@ -15,7 +16,15 @@ from omnigraph_airflow.decisions import question_of
 from omnigraph_airflow.hooks.omnigraph import GRAPH, OmnigraphHook
 from omnigraph_airflow.links import GraphPageLink
 from omnigraph_airflow.run_report import Failure
-from omnigraph_airflow.task_run import NO_FAILURES, TASK_ERRORS, airflow_errors, failures_of, journaled, run_of
+from omnigraph_airflow.task_run import (
+    NO_FAILURES,
+    TASK_ERRORS,
+    airflow_errors,
+    failures_of,
+    journaled,
+    run_of,
+    states_of,
+)
 from omnigraph_ops import serde
 from omnigraph_ops.coordination import sealed
 from omnigraph_ops.coordination.state import CONSENTS_DIR
@@ -115,6 +124,20 @@ def failures_handed(context: Context, task_id: str) -> list[Failure]:
     for value in found if isinstance(found, Iterable) else ():
         rows += value if isinstance(value, list) else [] if value is None else [value]
     return [serde.from_json(Failure, row) for row in rows]
+
+
+def task_of(value: Any) -> str:
+    """The id of the task that leaves what a field takes; empty for a field that takes no XCom. Pure."""
+    return value.operator.task_id if isinstance(value, PlainXComArg) else ""
+
+
+def came_to_its_end(context: Context, task_id: str) -> bool:
+    """Whether a task is a success now; True for no task. Reads.
+
+    Its XCom does not tell: of a task that is cleared Airflow keeps it until the task starts again, which it does not
+    where one before it fails.
+    """
+    return not task_id or states_of(context).get(task_id) == "success"
 
 
 def keep_plan(context: Context, graph: Graph, plan: sealed.P) -> Any:

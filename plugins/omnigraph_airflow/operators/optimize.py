@@ -15,10 +15,12 @@ from omnigraph_airflow.operators.base import (
     OmnigraphOperator,
     OptimizeLotOperator,
     RequestOperator,
+    came_to_its_end,
     failures_told,
+    task_of,
 )
 from omnigraph_airflow.run_report import run_id_of
-from omnigraph_airflow.task_run import airflow_errors, is_told
+from omnigraph_airflow.task_run import airflow_errors, is_told, planners
 from omnigraph_ops import serde
 from omnigraph_ops.errors import RecoveryPending
 from omnigraph_ops.models.optimize import Executor, OptimizePlan, OptimizeReport, SkipReason, TableStats
@@ -129,7 +131,7 @@ class SummarizeOptimizeOperator(OmnigraphOperator):
 
     Runs whatever the tables did, so that one failing table blocks nothing; the report ends the run red.
 
-    :param plan: the optimize plan's JSON (templated); None when nothing was planned: then this skips.
+    :param plan: the optimize plan's JSON (templated); this skips where nothing was planned.
     :param table_tasks: ids of the tasks that did the tables.
     """
 
@@ -137,11 +139,11 @@ class SummarizeOptimizeOperator(OmnigraphOperator):
 
     def __init__(self, *, plan: Any, table_tasks: Sequence[str], **kwargs: Any) -> None:
         super().__init__(**kwargs)
-        self.plan = plan
+        self.plan, self.plan_task = plan, task_of(plan)
         self.table_tasks = tuple(table_tasks)
 
     def run_stage(self, graph: Graph, context: Context) -> Any:
-        if self.plan is None:
+        if self.plan is None or not came_to_its_end(context, self.plan_task):
             raise AirflowSkipException("no plan was made, see the tasks before this one")
         from omnigraph_ops.outcomes.task_journals import read_tasks
         from omnigraph_ops.stages.optimize.budget import note_deferrals
@@ -151,8 +153,10 @@ class SummarizeOptimizeOperator(OmnigraphOperator):
         found = read_tasks(graph.storage, run_id_of(context), warn=self.log.warning)
         # Whoever may edit the run writes the XCom, and its rows reach the report.
         plan = found.results().plans.get("optimize") or serde.from_json(OptimizePlan, self.plan)
-        done: OptimizeReport | None = found.results(*tasks).reports.get("optimize")
-        failed = (f for left in found.last().values() if left.task.task_id in tasks for f in left.results.failures)
+        planner = planners()["optimize"]
+        done: OptimizeReport | None = found.planned_again({"optimize": planner}).results(*tasks).reports.get("optimize")
+        last = found.since(planner).last().values()
+        failed = (f for left in last if left.task.task_id in tasks for f in left.results.failures)
         stats = _ended(done.tables if done else (), found.left)
         failures = {f.table_key: f.message for f in failed if f.table_key}
         tables = summarize(plan, stats, failures)

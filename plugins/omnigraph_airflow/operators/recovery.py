@@ -11,6 +11,7 @@ from airflow.sdk.exceptions import AirflowRuntimeError
 
 from omnigraph_airflow.operators.base import OmnigraphOperator
 from omnigraph_airflow.run_report import run_id_of
+from omnigraph_airflow.task_run import states_of
 from omnigraph_ops import serde
 from omnigraph_ops.errors import OpsError, RecoveryPending, TransientError
 from omnigraph_ops.models.health import FAILED, CheckReport, CheckStatus, RecoveryOutcome
@@ -93,9 +94,7 @@ def _is_over(context: Context, run: UnsettledRun) -> bool:
 
 def _is_idle(context: Context, task: TaskAttempt) -> bool:
     """Whether a task of this run is not at work, as Airflow says. Reads."""
-    ti = context["ti"]
-    states = ti.get_task_states(dag_id=ti.dag_id, run_ids=[ti.run_id]).get(ti.run_id, {})
-    return states.get(task.instance) not in _AT_WORK
+    return states_of(context).get(task.instance) not in _AT_WORK
 
 
 def _refuse_unless_clean(report: CheckReport, outcomes: Sequence[RecoveryOutcome], *, passing: bool) -> None:

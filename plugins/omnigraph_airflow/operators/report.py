@@ -18,7 +18,7 @@ from omnigraph_airflow.hooks.omnigraph import GRAPH, OmnigraphHook
 from omnigraph_airflow.notify import emit_metrics, update_of
 from omnigraph_airflow.operators.base import failures_handed
 from omnigraph_airflow.run_report import Failure, RunFacts, RunReport, build, header_of, results_of, run_id_of
-from omnigraph_airflow.task_run import airflow_errors, stages_of
+from omnigraph_airflow.task_run import airflow_errors, planners, stages_of, states_of
 from omnigraph_ops import serde
 from omnigraph_ops.coordination import sealed
 from omnigraph_ops.errors import OpsError, TransientError, lacks_rights
@@ -140,9 +140,7 @@ def _facts(context: Context, graph: Graph | None, target: str) -> RunFacts:
 
     Who may write XComs, or mark tasks, changes nothing of it.
     """
-    ti = context["ti"]
-    found = ti.get_task_states(dag_id=ti.dag_id, run_ids=[ti.run_id]).get(ti.run_id, {})
-    states = {name: state for name, state in found.items() if name != ti.task_id}
+    states = {name: state for name, state in states_of(context).items() if name != context["ti"].task_id}
     left = _left(context, graph)
     carried_out = tuple(dict.fromkeys(decision for one in left.left for decision in one.results.decisions))
     kept = {stage.name: _kept(context, graph, stage, states) for stage in BY_NAME.values()}
@@ -160,7 +158,7 @@ def _facts(context: Context, graph: Graph | None, target: str) -> RunFacts:
         decisions=decided,
         carried_out=carried_out,
         plans=plans,
-        done=reduce(with_value, damaged, left.results()),
+        done=reduce(with_value, damaged, left.planned_again(planners()).results()),
         drift=_drift(graph) if publishes else None,
     )
     return replace(facts, undone=tuple(_undone(facts, left)))

@@ -18,10 +18,12 @@ from omnigraph_airflow.operators.base import (
     LotOperator,
     OmnigraphOperator,
     RequestOperator,
+    came_to_its_end,
     frozen_since,
     keep_plan,
     kept_plan,
     plan_of,
+    task_of,
 )
 from omnigraph_airflow.operators.spark_jobs import TaskSubmits
 from omnigraph_airflow.task_run import StageSkipped, audited, is_told, run_of
@@ -71,7 +73,7 @@ class PlanStageOperator(_MaySubmit, RequestOperator):
 
     :param stage: name of a stage that plans first: `cleanup`.
     :param digest: use the kept plan of this digest instead of making one (templated).
-    :param after: what the task before this one left (templated); None: that one did not finish, then this skips.
+    :param after: what the task before this one left (templated); this skips where that one did not finish.
     :param skip_frozen: skip a graph that is wholly frozen, where nothing could be carried out.
     """
 
@@ -90,7 +92,7 @@ class PlanStageOperator(_MaySubmit, RequestOperator):
         super().__init__(**kwargs)
         self.stage = planned(stage).name
         self.digest = digest
-        self.after = after
+        self.after, self.after_task = after, task_of(after)
         self.skip_frozen = skip_frozen
 
     @property
@@ -102,7 +104,7 @@ class PlanStageOperator(_MaySubmit, RequestOperator):
         stage = planned(self.stage)
         if self.skip_frozen and (why := frozen_since(graph)):
             raise StageSkipped(why)  # what is planned now could not be done, which the report says
-        if self.after is None:
+        if self.after is None or not came_to_its_end(context, self.after_task):
             raise AirflowSkipException("the stages before this one did not finish")
         named = self.digest.strip() if self.digest else None
         plan = self._planned(graph) if named is None else plan_of(graph, stage.plan_type, named)
