@@ -21,6 +21,8 @@ _TRUTHY = {"1", "true", "TRUE", "True", "yes", "YES", "on", "ON"}
 _ENDPOINT = ("AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL")
 """Where S3 is, the variable of that service first; neither for AWS itself."""
 _CREDENTIALS = ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN")
+_CONNECTIONS = 64
+"""Requests of this process that are under way at once. The client's own 10 would hold back the threads of tables."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -49,11 +51,16 @@ class StoreAccess:
         """Keyword arguments for `s3fs.S3FileSystem`, empty for local paths. Reads the environment."""
         if not root.startswith("s3://"):
             return {}
-        options: dict[str, Any] = {"use_listings_cache": False, **self._named("key", "secret", "token")}
+        config: dict[str, Any] = {"max_pool_connections": _CONNECTIONS}
+        options: dict[str, Any] = {
+            "use_listings_cache": False,
+            "config_kwargs": config,
+            **self._named("key", "secret", "token"),
+        }
         if url := self._value(*_ENDPOINT):
             options["endpoint_url"] = url
         if self._value("AWS_S3_FORCE_PATH_STYLE") in _TRUTHY:
-            options["config_kwargs"] = {"s3": {"addressing_style": "path"}}
+            config["s3"] = {"addressing_style": "path"}
         if region := self.variables.get("AWS_REGION"):
             options["client_kwargs"] = {"region_name": region}
         return options

@@ -13,6 +13,7 @@ from omnigraph_ops.coordination.holds import FreezeTerms, HeldVersion, HoldKind,
 from omnigraph_ops.demo import DemoSpec
 from omnigraph_ops.graph import open_graph
 from omnigraph_ops.stages.optimize.run import optimize_table
+from omnigraph_ops.storage.inventory import WORKERS, look_again
 from omnigraph_ops.storage.store import Storage
 from tests.support.fault_proxy import Fault, faulty
 
@@ -53,6 +54,17 @@ def test_each_look_is_one_request(storage: Storage, requests_of: Counted) -> Non
     assert requests_of(is_missing) == 1
     assert requests_of(lambda: storage.list("folder")) == 1
     assert requests_of(lambda: storage.list("none")) == 1
+
+
+def test_as_many_files_are_looked_at_at_once_as_there_are_threads_for_it(
+    storage: Storage, s3: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    all_there = threading.Barrier(WORKERS)
+    with faulty(s3) as proxy, monkeypatch.context() as patch:
+        proxy.faults.append(Fault(matches="^HEAD ", before=lambda _: all_there.wait(timeout=20) and None))
+        patch.setenv("AWS_ENDPOINT_URL", proxy.url)
+        found = look_again(Storage(storage.root), [f"folder/{number}" for number in range(WORKERS)])
+    assert found == [None] * WORKERS
 
 
 def test_a_listing_has_the_files_and_neither_folders_nor_the_mark_of_one(storage: Storage) -> None:
