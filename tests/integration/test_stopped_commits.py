@@ -137,14 +137,6 @@ def test_a_rewrite_of_a_plain_dataset_that_lost_a_file_is_not_committed(
     assert (dataset.version, dataset.to_table()["n"].to_pylist()) == (4, [0, 1, 2, 3])
 
 
-@pytest.fixture
-def interruptible() -> Iterator[None]:
-    """A process in the background of a shell ignores interrupts, and so do its tests."""
-    before = signal.signal(signal.SIGINT, signal.default_int_handler)
-    yield
-    signal.signal(signal.SIGINT, before)
-
-
 @pytest.mark.usefixtures("interruptible")
 def test_an_interrupted_commit_of_a_store_is_known_before_the_interrupt_is_raised() -> None:
     ended: list[str] = []
