@@ -94,9 +94,15 @@ def test_tasks_of_all_processes_share_the_bytes(storage: Storage, monkeypatch: p
     monkeypatch.setattr(time, "time", lambda: 1_000.0)
 
     def task(_number: int) -> None:
+        pauses = list[float]()
+
+        def pause(seconds: float) -> None:
+            pauses.append(seconds)
+            time.sleep(0.001)
+
         # As another process would: it shares nothing with the others but the files in the graph.
-        with admitted(Storage(storage.root), ceilings, 200, waited.append):
-            pass
+        with admitted(Storage(storage.root), ceilings, 200, pause):
+            waited.append(pauses[-1])  # those before it are for the lock of the ledger
 
     with ThreadPoolExecutor(max_workers=3) as pool:
         list(pool.map(task, range(3)))
