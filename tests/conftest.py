@@ -5,8 +5,9 @@ from __future__ import annotations
 import atexit
 import os
 import shutil
+import signal
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -93,3 +94,11 @@ def cli(capsys: pytest.CaptureFixture[str]) -> Cli:
 def stamp(request: pytest.FixtureRequest) -> int:
     """Both generations."""
     return int(request.param)
+
+
+@pytest.fixture
+def interruptible() -> Iterator[None]:
+    """A process in the background of a shell ignores interrupts, and so do its tests."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)

@@ -3,28 +3,24 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
-from unittest import mock
 
 import pytest
 
 from omnigraph_ops.config.settings import Settings
-from omnigraph_ops.coordination import freezes as release
 from omnigraph_ops.coordination.freezes import sweep_ended, unfreeze
 from omnigraph_ops.coordination.holds import Hold, freezes, write_hold
 from omnigraph_ops.demo import DemoSpec, write_demo_graph
 from omnigraph_ops.graph import Graph, open_graph
-from omnigraph_ops.stages.freeze import take
 from omnigraph_ops.stages.freeze.observe import verify_cut
-from omnigraph_ops.stages.freeze.take import freeze_graph, list_holds
+from omnigraph_ops.stages.freeze.take import freeze_graph, list_holds, read_freeze
 from omnigraph_ops.stages.optimize.run import optimize_all
 from tests.crash.conftest import stage_of
 from tests.support.converged import assert_no_leftovers
 from tests.support.freezes import freeze_tags
-from tests.support.kills import Killed, Killer, killing
+from tests.support.kills import Killed, Killer, killing_tags
 from tests.support.leases import bury_holders
 from tests.support.rows import Rows, rows_everywhere
 
@@ -40,26 +36,6 @@ ACTS: dict[str, Callable[[Graph], object]] = {
 
 def _only(graph: Graph) -> str:
     return freezes(graph.storage)[0].hold_id
-
-
-@contextmanager
-def killing_tags(killer: Killer) -> Iterator[None]:
-    """Tags are mutating calls as well."""
-    create, delete = take.create_tag, release.delete_tag
-
-    def guarded_create(dataset: object, name: str, **where: object) -> None:
-        killer.small_file("tag", name[-2:], lambda: create(dataset, name, **where), None)  # type: ignore[arg-type]
-
-    def guarded_delete(dataset: object, name: str) -> bool:
-        gone = killer.small_file("untag", name[-2:], lambda: delete(dataset, name), None)  # type: ignore[arg-type]
-        return bool(gone)
-
-    with (
-        killing(killer),
-        mock.patch.object(take, "create_tag", guarded_create),
-        mock.patch.object(release, "delete_tag", guarded_delete),
-    ):
-        yield
 
 
 def opened(root: Path) -> Graph:
@@ -114,7 +90,7 @@ def _judge(graph: Graph, rows: dict[str | None, Rows], moment: str) -> None:
 
 def _whole(graph: Graph, hold: Hold) -> bool:
     """A freeze that stands is whole, whatever was killed."""
-    freeze = take.read_freeze(graph, hold.hold_id)
+    freeze = read_freeze(graph, hold.hold_id)
     return not verify_cut(graph, freeze)
 
 

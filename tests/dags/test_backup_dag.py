@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import time
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -10,8 +12,8 @@ import pytest
 
 from omnigraph_ops import serde
 from omnigraph_ops.config.settings import Settings
-from omnigraph_ops.coordination import environment
 from omnigraph_ops.coordination.holds import freezes
+from omnigraph_ops.coordination.state import PROBE_PREFIX
 from omnigraph_ops.demo import DemoSpec, write_demo_graph
 from omnigraph_ops.errors import InvalidInput, StorageError
 from omnigraph_ops.graph import Graph, open_graph
@@ -22,6 +24,8 @@ from omnigraph_ops.outcomes.backups import list_backups
 from omnigraph_ops.outcomes.history import read_runs
 from omnigraph_ops.stages.backup.restore import restore_backup
 from omnigraph_ops.stages.freeze.take import freeze_graph
+from omnigraph_ops.storage.store import Storage
+from tests.support.edges import when_asked
 from tests.support.freezes import freeze_tags
 from tests.support.rows import rows_everywhere
 from tests.support.runs import Finished, Instance, context_of
@@ -63,7 +67,11 @@ def test_it_freezes_copies_verifies_and_unfreezes(dags: Any, graph: Graph, tmp_p
 def test_by_a_wrong_clock_nothing_is_frozen_and_the_run_fails_at_once(
     dags: Any, graph: Graph, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(environment, "MOST_SECONDS_APART", -1.0)
+    def an_hour_back() -> None:
+        for probe in Path(graph.uri).glob(f"{PROBE_PREFIX}*"):
+            os.utime(probe, (time.time() - 3600,) * 2)
+
+    when_asked(monkeypatch, Storage, "write", an_hour_back, about=f"^{PROBE_PREFIX}", times=None, after=True)
     done = run(dags, graph, destination=str(tmp_path / "backups"))
     assert done.of("freeze") == ["failed"]
     assert done.report["outcome"] == "failed"

@@ -31,6 +31,7 @@ from omnigraph_ops.stages.cleanup.plan import plan_cleanup
 from omnigraph_ops.storage.store import Storage
 from tests.conftest import DemoGraph
 from tests.support.edges import raising, when_asked
+from tests.support.questions import id_of, keeps_question, when_kept
 from tests.support.runs import Finished, Instance, planned
 from tests.support.tables import PERSON
 
@@ -72,7 +73,7 @@ class Attempt:
             **said,
         )
         instance = Instance(TASK)
-        instance.id, instance.try_number = f"{TASK} {cleared} {number}", number
+        instance.id, instance.try_number = id_of(f"{TASK} {cleared} {number}"), number
         run = SimpleNamespace(
             run_type="manual", triggering_user_name="eve", start_date=datetime.now(UTC), clear_number=cleared
         )
@@ -204,11 +205,10 @@ def test_a_question_waits_for_no_answer_that_would_come_after_its_plan_expired(g
 def test_clearing_moves_no_deadline_that_a_question_shows(graph: Graph, monkeypatch: pytest.MonkeyPatch) -> None:
     """Airflow goes on showing the text of the first question, and a run that is cleared starts anew."""
     from airflow.sdk.exceptions import AirflowFailException
-    from omnigraph_airflow.operators import ask
 
     first = Attempt(graph)
     first.ask()
-    monkeypatch.setattr(ask, "shown_text", lambda *_: first.task.body)
+    keeps_question(monkeypatch, first.task.body)
     later = Attempt(graph, plan=first.plan, cleared=1, number=2)
     later.task.answer_within = timedelta(hours=9)
     assert later.ask() == ASKED
@@ -307,14 +307,13 @@ def test_a_repeated_task_keeps_what_was_confirmed_about_the_same_plan_only(
     graph: Graph, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Without a clear of the run that Airflow counts: a retry, or a clear that leaves the run's state as it is."""
-    from omnigraph_airflow.operators import ask
 
     first = Attempt(graph, confirmed=True)
     assert first.ask() == APPROVED
     same = Attempt(graph, plan=first.plan, confirmed=True, number=2)
     assert same.ask() == APPROVED
     other = Attempt(graph, confirmed=True, number=2)
-    monkeypatch.setattr(ask, "shown_text", lambda _id, task: task.body)
+    keeps_question(monkeypatch)
     assert other.ask() == ASKED
 
 
@@ -337,12 +336,10 @@ def test_the_standing_approval_of_the_file_is_no_answer_that_a_clear_repeats(gra
 def test_nobody_is_asked_with_the_text_of_an_earlier_plan(graph: Graph, monkeypatch: pytest.MonkeyPatch) -> None:
     """Airflow keeps the text of a question when its task is cleared: seen in `tests/ui/test_consent.py`."""
     from airflow.sdk.exceptions import AirflowFailException
-    from omnigraph_airflow.operators import ask
 
     first = Attempt(graph)
     first.ask()
-    shown = first.task.body
-    monkeypatch.setattr(ask, "shown_text", lambda *_: shown)
+    keeps_question(monkeypatch, first.task.body)
     with pytest.raises(AirflowFailException, match="nothing was done; trigger a new run to be asked"):
         Attempt(graph, cleared=1, number=2).ask()
     again = Attempt(graph, plan=first.plan, cleared=1, number=2)
@@ -372,14 +369,7 @@ def test_a_consent_that_is_damaged_or_of_another_question_allows_nothing(graph: 
 def test_a_damaged_consent_stops_the_removal_and_not_the_report(
     dags: Any, graph: Graph, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    real = decisions.keep_consent
-
-    def damaged(storage: Storage, kept: Consent) -> None:
-        real(storage, kept)
-        if kept.question.task_id == TASK:
-            storage.write(kept.question.path, b"{")
-
-    monkeypatch.setattr(decisions, "keep_consent", damaged)
+    when_kept(monkeypatch, graph.storage, TASK, lambda path: graph.storage.write(path, b"{"))
     conf = {"graph": graph.uri, "confirm": True, "keep": 1, "older_than": None}
     done = Finished(dags["omnigraph_cleanup"].test(run_conf=conf))
     assert done.report["failed"]

@@ -14,12 +14,13 @@ from airflow.sdk.exceptions import AirflowException, AirflowTaskTimeout
 from airflow.sdk.execution_time.timeout import timeout
 from lance import LanceDataset
 
+from omnigraph_ops.coordination.state import TASKS_DIR
 from omnigraph_ops.demo import DemoSpec, write_demo_graph
 from omnigraph_ops.errors import StorageError
 from omnigraph_ops.graph import Graph, open_graph
 from omnigraph_ops.models.cleanup import RetentionPolicy
 from omnigraph_ops.models.history import RunOutcome, RunRecord
-from omnigraph_ops.outcomes import audit_log, history, run_journal
+from omnigraph_ops.outcomes import audit_log, history
 from omnigraph_ops.stages.cleanup.apply import cleanup_all
 from omnigraph_ops.stages.cleanup.plan import plan_cleanup
 from omnigraph_ops.stages.cleanup.stage import ORPHANED_FORKS
@@ -29,6 +30,7 @@ from tests.conftest import DemoGraph
 from tests.support.edges import raising, when_asked
 from tests.support.killed_runs import Kill
 from tests.support.killed_tasks import DAG, RUN, DagRun
+from tests.support.leases import bury_runs
 from tests.support.tables import PERSON
 
 pytestmark = [pytest.mark.airflow, pytest.mark.xdist_group("airflow")]
@@ -211,7 +213,7 @@ def test_what_a_thread_does_after_its_task_timed_out_is_told_when_its_process_is
     with pytest.raises(AirflowTaskTimeout), timeout(1):
         task.execute(run.context("cleanup_table"))
     assert finished.wait(30)
-    monkeypatch.setattr(run_journal, "is_running", lambda _intent: False)
+    bury_runs(graph.storage, TASKS_DIR)
     run.report()
     found = history.read_run(graph, f"{DAG}/{RUN}")
     assert found is not None

@@ -16,6 +16,7 @@ import pytest
 from omnigraph_ops.demo import DemoSpec
 from omnigraph_ops.graph import open_graph
 from omnigraph_ops.stages.registry import BY_NAME, tasks_by_stage
+from tests.support.questions import when_kept
 from tests.support.runs import Finished
 from tests.support.templates import Templates
 
@@ -439,19 +440,14 @@ def test_a_name_that_the_file_does_not_have_is_refused_by_the_first_task(
 def test_a_run_whose_entry_is_renamed_while_it_waits_removes_nothing_and_reports_it(
     parse: Parse, graph: Path, tmp_path: Path, answer_hitl: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from omnigraph_airflow import decisions
+    opened = open_graph(str(graph))
 
-    real = decisions.keep_consent
+    def renamed(_consent: str) -> None:
+        (tmp_path / "graphs.yaml").write_text(file_for(tmp_path).replace("people:", "folks:"))
 
-    def renamed_then(storage: Any, kept: Any) -> None:
-        real(storage, kept)
-        if kept.question.task_id == "approve_cleanup":
-            (tmp_path / "graphs.yaml").write_text(file_for(tmp_path).replace("people:", "folks:"))
-
-    monkeypatch.setattr(decisions, "keep_consent", renamed_then)
+    when_kept(monkeypatch, opened.storage, "approve_cleanup", renamed)
     answer_hitl("approve_cleanup", "Approve")
     dag = parse(file_for(tmp_path)).dags["omnigraph_cleanup"]
-    opened = open_graph(str(graph))
     before = [len(opened.open_head(entry).versions()) for entry in opened.state().entries]
     conf = {"graph": "people", "confirm": True, "confirm_versions": 0, "keep": 1, "older_than": None}
     run = Finished(dag.test(run_conf=conf))

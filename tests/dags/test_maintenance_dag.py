@@ -12,12 +12,15 @@ from omnigraph_ops.demo import DemoSpec
 from omnigraph_ops.errors import CorruptGraph
 from omnigraph_ops.graph import open_graph
 from omnigraph_ops.graph.layout import MAINTENANCE_DIR
+from omnigraph_ops.lance.gateway import LanceGateway
 from omnigraph_ops.models.history import RunOutcome
 from omnigraph_ops.outcomes import history
 from omnigraph_ops.stages.freeze.take import freeze_graph
+from tests.support.edges import raising, when_asked
 from tests.support.rows import tree_of
 from tests.support.runs import Finished
 from tests.support.templates import Templates
+from tests.support.writers import entry_of
 
 pytestmark = [pytest.mark.airflow, pytest.mark.xdist_group("airflow")]
 ROOT = Path(__file__).resolve().parents[2]
@@ -171,16 +174,9 @@ def test_a_frozen_graph_has_a_green_night_in_which_nothing_was_done(dag: Any, gr
 
 
 def test_one_failing_table_ends_red_after_the_others(dag: Any, graph: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from omnigraph_ops.stages.optimize import run as optimize
-
-    genuine = optimize.optimize_table
-
-    def one_fails(graph: Any, table_key: str, **kwargs: Any) -> Any:
-        if table_key == "node:Person":
-            raise CorruptGraph("node:Person cannot be read")
-        return genuine(graph, table_key, **kwargs)
-
-    monkeypatch.setattr(optimize, "optimize_table", one_fails)
+    damaged = raising(CorruptGraph("node:Person cannot be read"))
+    path = entry_of(open_graph(str(graph)), "node:Person").path
+    when_asked(monkeypatch, LanceGateway, "clone", damaged, about=path, times=None)
     night = run_night(dag, graph, confirm_repair=True, confirm_cleanup=True)
     assert night.state == "failed"
     assert night.of("optimize_table") == ["failed", "success", "success"]

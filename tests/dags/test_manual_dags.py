@@ -10,17 +10,19 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from lance import LanceDataset
+from lance.dataset import MergeInsertBuilder
 
+from omnigraph_ops.coordination.state import LEASE_PATH
 from omnigraph_ops.demo import DemoSpec
 from omnigraph_ops.errors import OutcomeUnknown, StorageError
 from omnigraph_ops.graph import Graph, open_graph
 from omnigraph_ops.graph.layout import MAINTENANCE_DIR
 from omnigraph_ops.models.history import RunOutcome
 from omnigraph_ops.outcomes import audit_log, history
-from omnigraph_ops.stages.cleanup import apply as cleanup
-from omnigraph_ops.stages.orphans import apply as orphans
 from omnigraph_ops.stages.recovery.check import check
-from omnigraph_ops.stages.repair import run as repair
+from omnigraph_ops.storage.store import Storage
+from tests.support.edges import raising, when_asked
 from tests.support.rows import rows_everywhere, tree_of
 from tests.support.runs import Finished, Instance, context_of
 from tests.support.shell import runner
@@ -255,10 +257,11 @@ def test_orphans_go_to_quarantine_when_a_person_approves(dags: Any, made: Made, 
 
 
 BROKEN = {
-    "omnigraph_repair": (repair, "apply_repair", OutcomeUnknown("the store did not answer")),
-    "omnigraph_orphans": (orphans, "apply_orphans", StorageError("the store did not answer")),
-    "omnigraph_cleanup": (cleanup, "cleanup_table", StorageError("the store did not answer")),
+    "omnigraph_repair": (MergeInsertBuilder, "execute", "", OutcomeUnknown("the store did not answer"), True),
+    "omnigraph_orphans": (Storage, "create", LEASE_PATH, StorageError("the store did not answer"), False),
+    "omnigraph_cleanup": (LanceDataset, "cleanup_old_versions", "", StorageError("the store did not answer"), True),
 }
+"""Which call of an edge fails, how, and whether anything was begun by then."""
 
 
 @pytest.mark.night("all but one")
@@ -268,12 +271,8 @@ def test_what_fails_half_way_is_in_the_audit_log(
 ) -> None:
     graph = made(drift_tables=(PERSON,) if dag_id == "omnigraph_repair" else ())
     with_orphan(graph)
-    module, name, error = BROKEN[dag_id]
-
-    def fails(*_args: Any, **_kwargs: Any) -> Any:
-        raise error
-
-    monkeypatch.setattr(module, name, fails)
+    edge, call, about, error, begun = BROKEN[dag_id]
+    when_asked(monkeypatch, edge, call, raising(error), about=about)
     terms = {"older_than": None, "keep": 1, "tables": [PERSON]} if dag_id == "omnigraph_cleanup" else {}
     dag = dags[dag_id]
     for task in dag.tasks:
@@ -281,7 +280,8 @@ def test_what_fails_half_way_is_in_the_audit_log(
     done = run(dags, dag_id, graph, confirm=True, **terms)
     assert done.state == "failed", done.tasks
     verb = dag_id.removeprefix("omnigraph_")
-    assert events(graph) == [(verb, "approved"), (verb, "failed")]
+    started = [(verb, "started")] if begun else []
+    assert events(graph) == [(verb, "approved"), *started, (verb, "failed")]
     assert details(graph, "failed") == ["the store did not answer"]
 
 

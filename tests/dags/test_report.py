@@ -14,11 +14,14 @@ import pytest
 
 from omnigraph_ops.errors import StorageError, TransientError
 from omnigraph_ops.graph import Graph
+from omnigraph_ops.lance.gateway import LanceGateway
 from omnigraph_ops.models.history import Answer, RunOutcome, RunRecord
 from omnigraph_ops.outcomes import history
 from tests.conftest import DemoGraph
+from tests.support.edges import when_asked
 from tests.support.killed_tasks import DAG, RUN, DagRun
 from tests.support.operators import ASK
+from tests.support.questions import keeps_question
 
 pytestmark = [pytest.mark.airflow, pytest.mark.xdist_group("airflow")]
 APPROVE = "approve_cleanup"
@@ -138,7 +141,7 @@ def test_a_rejection_outlives_a_clear_of_the_report_alone(
         night.clear()
 
 
-def test_an_answer_counts_no_more_once_its_task_was_cleared(graph: Graph) -> None:
+def test_an_answer_counts_no_more_once_its_task_was_cleared(graph: Graph, monkeypatch: pytest.MonkeyPatch) -> None:
     """Which then waits, or did not come to ask."""
     night = Night(graph)
     night.ask()
@@ -148,8 +151,9 @@ def test_an_answer_counts_no_more_once_its_task_was_cleared(graph: Graph) -> Non
         night.run.states[APPROVE] = state
         assert night.report()[0]["unapproved"] == []
     night.run.states[APPROVE] = "success"
-    with mock.patch("omnigraph_airflow.operators.ask.shown_text", lambda _id, task: task.body):
-        night.ask()
+    night.run.tries[APPROVE] = 2
+    keeps_question(monkeypatch)
+    night.ask()
     assert night.report()[0]["unapproved"] == ["cleanup was not done: nobody answered in time, which counts as Reject"]
 
 
@@ -196,17 +200,16 @@ def test_a_run_whose_graph_is_away_is_red_and_updates_no_asset(graph: Graph, tmp
 
 def test_a_graph_that_may_be_back_by_itself_is_looked_for_again(graph: Graph, monkeypatch: pytest.MonkeyPatch) -> None:
     from airflow.sdk.exceptions import AirflowFailException
-    from omnigraph_airflow.hooks.omnigraph import OmnigraphHook
 
     night = Night(graph)
     night.run.states[APPROVE] = "skipped"
     faults = [StorageError("the store is away"), StorageError("no rights")]
     faults[1].__cause__ = PermissionError(13, "Permission denied")
 
-    def opened(_hook: OmnigraphHook) -> Graph:
+    def refuse() -> None:
         raise faults[0]
 
-    monkeypatch.setattr(OmnigraphHook, "get_conn", opened)
+    when_asked(monkeypatch, LanceGateway, "open", refuse, times=None)
     assert isinstance(night.report()[1], TransientError)
     del faults[0]
     assert isinstance(night.report()[1], AirflowFailException)

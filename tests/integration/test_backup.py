@@ -9,6 +9,7 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from datetime import timedelta
+from functools import partial
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
@@ -19,7 +20,6 @@ import pytest
 
 from omnigraph_ops.config.settings import Settings
 from omnigraph_ops.config.terms import BackupOptions
-from omnigraph_ops.coordination import lease as lease_module
 from omnigraph_ops.coordination.freezes import sweep_ended, unfreeze
 from omnigraph_ops.coordination.holds import freezes, write_hold
 from omnigraph_ops.coordination.state import HOLDS_DIR, RESTORE_LEASE_PATH, RESTORING_PATH
@@ -31,7 +31,7 @@ from omnigraph_ops.models.backup import BackupReport, BackupState, FileProblem
 from omnigraph_ops.models.cleanup import RetentionPolicy
 from omnigraph_ops.outcomes.backups import RECORD, list_backups, read_record
 from omnigraph_ops.progress import SILENT, Meter
-from omnigraph_ops.stages.backup import claim, restore, take, transfer
+from omnigraph_ops.stages.backup import claim
 from omnigraph_ops.stages.backup.restore import restore_backup
 from omnigraph_ops.stages.backup.take import backup_graph
 from omnigraph_ops.stages.backup.transfer import CopyPace
@@ -39,7 +39,6 @@ from omnigraph_ops.stages.backup.verify import FileLook, FileReader, compare_row
 from omnigraph_ops.stages.cleanup.apply import cleanup_all
 from omnigraph_ops.stages.cleanup.plan import plan_cleanup
 from omnigraph_ops.stages.freeze.take import freeze_graph
-from omnigraph_ops.storage import copying
 from omnigraph_ops.storage.store import Storage
 from tests.conftest import DemoGraph
 from tests.support import plain
@@ -50,6 +49,7 @@ from tests.support.leases import take_over
 from tests.support.orphans import KNOWS, below, drop, name_mark
 from tests.support.rows import rows_everywhere, tree_of
 from tests.support.shell import Cli, assert_refused
+from tests.support.waits import stop_lease_clock
 from tests.support.writers import Change, copies, delete_first, write
 
 pytestmark = pytest.mark.slow
@@ -351,16 +351,13 @@ def test_a_branch_that_somebody_deletes_meanwhile_is_named(
     graph = demo_graph(**SPEC)
     entry = next(e for name in graph.branches() for e in graph.state(name).entries if e.branch is not None)
     branch = str(entry.branch)
-    prove: Callable[..., Any] = take.rows_of_cut
-
-    def deleted(*arguments: Any) -> Any:
-        counted = prove(*arguments)  # the last that reads the graph: only the look at the end can tell
-        delete_branch(graph, entry)
-        return counted
-
-    monkeypatch.setattr(take, "rows_of_cut", deleted)
+    entries = [e for name in (None, *graph.branches()) for e in graph.state(name).entries]
+    last = len({(e.path, e.branch, e.version) for e in entries}) - 1
+    # The last that is read of the graph are its rows: only the look at the end can tell.
+    deleted = partial(delete_branch, graph, entry)
+    when_asked(monkeypatch, lance.LanceDataset, "count_rows", deleted, skip=last, after=True)
     with pytest.raises(CorruptGraph, match=f"branch {branch} of {entry.path} .*its branch was deleted"):
-        backup_graph(graph, str(tmp_path / "backups"))
+        backup_graph(graph.with_settings(Settings(concurrency=1)), str(tmp_path / "backups"))
     assert_released(graph)
     assert [b.state for b in list_backups(str(tmp_path / "backups")).backups] == [BackupState.UNFINISHED]
 
@@ -572,20 +569,17 @@ def test_who_was_taken_over_while_it_slept_writes_no_further_file(
     demo_graph: DemoGraph, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, verb: str
 ) -> None:
     graph = open_graph(demo_graph(**SPEC).uri, Settings(concurrency=1))
-    made = backup_graph(graph, str(tmp_path / "first"))
-    module, clock = (transfer if verb == "backup" else restore), lease_module._clock
-    real, copied = copying.copy_file, list[str]()
+    made, clock = backup_graph(graph, str(tmp_path / "first")), stop_lease_clock(monkeypatch)
 
-    def sleeping(source: Any, target: Any, *words: Any, **named: Any) -> str:
-        if len(copied) == 2 and lease_module._clock is clock:
-            monkeypatch.setattr(lease_module, "_clock", lambda: clock() + 3600)
-            lease = f"{target[1].partition('/')[0]}/lease" if verb == "backup" else RESTORE_LEASE_PATH
-            take_over(target[0], lease)
-        copied.append(real(source, target, *words, **named))
-        return copied[-1]
+    def sleeping() -> None:
+        clock.seconds += 3600
+        lease = RESTORE_LEASE_PATH
+        if verb == "backup":
+            (claimed,) = (tmp_path / "second").glob("*/lease-*")
+            lease = f"{claimed.parent.name}/lease"
+        take_over(Storage(str(tmp_path / ("second" if verb == "backup" else "place"))), lease)
 
-    monkeypatch.setattr(lease_module.LeaseKeeper, "_renew_forever", lambda _self: None)
-    monkeypatch.setattr(module, "copy_file", sleeping)
+    copied = when_copied(monkeypatch, sleeping, skip=1, after=True)
     with pytest.raises(LeaseHeld, match="was taken over by another run"):
         if verb == "backup":
             backup_graph(graph, str(tmp_path / "second"))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import json
+import os
 import shutil
 from collections.abc import Sequence
 from pathlib import Path
@@ -18,10 +19,10 @@ from omnigraph_ops.progress import SILENT
 from omnigraph_ops.stages.backup.stage import Backup, BackupRequest
 from omnigraph_ops.stages.backup.take import backup_graph
 from omnigraph_ops.stages.backup.verify import FileLook, verify_backup
-from omnigraph_ops.storage import store
 from omnigraph_ops.storage.store import Storage
 from tests.conftest import DemoGraph
 from tests.support.backups import flip, restored
+from tests.support.edges import raising, when_asked
 from tests.support.rows import rows_everywhere
 from tests.support.shell import Cli
 from tests.support.writers import copies, write
@@ -115,10 +116,7 @@ def test_a_verify_that_cannot_record_its_outcome_reports_it_all_the_same(
     file = victim(report)
     flip(report.backup, file)
 
-    def read_only(path: str, _data: bytes) -> None:
-        raise OSError(errno.EROFS, "Read-only file system", path)
-
-    monkeypatch.setattr(store, "_write_synced", read_only)
+    when_asked(monkeypatch, os, "fsync", raising(OSError(errno.EROFS, "Read-only file system")), times=None)
     found = cli("verify --json", report.backup)
     assert (found.code, [p["file"] for p in found.json["problems"]]) == (1, [file])
     assert "verified.json: Read-only file system; mount that file" in found.json["not_recorded"]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import threading
+import time
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from typing import Any
@@ -14,6 +15,9 @@ from omnigraph_ops.config.settings import Settings
 from omnigraph_ops.config.terms import BudgetTerms
 from omnigraph_ops.coordination.state import INGEST_DIR
 from omnigraph_ops.models.optimize import OptimizeDecision, OptimizeReport, SkipReason
+from omnigraph_ops.models.outcomes import StageReport
+from omnigraph_ops.models.runs import Unit
+from omnigraph_ops.progress import Run
 from omnigraph_ops.stages.optimize.run import optimize_all, plan_optimize
 from omnigraph_ops.storage.store import Storage
 from tests.conftest import DemoGraph
@@ -111,23 +115,16 @@ def test_a_run_stops_between_units_when_the_budget_is_spent(
 
 
 def test_no_table_starts_after_the_deadline(demo_graph: DemoGraph, stamp: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    graph = demo_graph(stamp=stamp, **PEOPLE, settings=Settings(concurrency=1))
-    monkeypatch.setattr("omnigraph_ops.stages.optimize.budget.too_late", Clock(1))
-    report = optimize_all(graph, budget=BudgetTerms(deadline=3600.0))
+    graph, real = demo_graph(stamp=stamp, **PEOPLE, settings=Settings(concurrency=1)), time.time_ns
+
+    class Slow(Run):
+        def ended(self, unit: Unit, did: StageReport | None) -> None:
+            monkeypatch.setattr(time, "time_ns", lambda: real() + 3601 * 10**9)
+
+    report = optimize_all(graph.with_run(Slow()), budget=BudgetTerms(deadline=3600.0))
     rows = [(t.committed, t.skipped) for t in report.tables if not t.table_key.startswith("_")]
     assert sorted(rows, key=str) == [(False, SkipReason.DEFERRED_BUDGET), (True, None)]
     assert_pins_are_heads(graph)
-
-
-class Clock:
-    """Lets so many tables start."""
-
-    def __init__(self, starts: int) -> None:
-        self.left = starts
-
-    def __call__(self, _not_after: int | None) -> bool:
-        self.left -= 1
-        return self.left < 0
 
 
 def test_a_deadline_of_nothing_starts_nothing(demo_graph: DemoGraph) -> None:

@@ -13,8 +13,10 @@ import pytest
 
 from omnigraph_ops.cli import main
 from omnigraph_ops.graph import Graph
+from omnigraph_ops.lance.gateway import LanceGateway
 from tests.conftest import DemoGraph
 from tests.support.converged import assert_converged, assert_pins_are_heads
+from tests.support.edges import when_asked
 from tests.support.rows import tree_of
 from tests.support.shell import Outcome, assert_refused
 
@@ -35,7 +37,7 @@ class Shell:
 
     def must_not_open(self) -> None:
         """Whoever opens the graph for a cleanup fails the test."""
-        self._monkeypatch.setattr("omnigraph_ops.cli.call.Call.open", lambda *_: pytest.fail("was opened"))
+        when_asked(self._monkeypatch, LanceGateway, "open", lambda: pytest.fail("was opened"), times=None)
 
     def __call__(self, verb: str, *arguments: str) -> Outcome:
         self._capsys.readouterr()

@@ -8,19 +8,18 @@ from pathlib import Path
 
 import pytest
 
-from omnigraph_ops.errors import StalePlan
 from omnigraph_ops.graph.graph import Graph
 from omnigraph_ops.graph.lance_manifest import version_record
 from omnigraph_ops.graph.layout import new_ulid, version_path
 from omnigraph_ops.graph.sidecars import sidecar_names, sidecar_path
 from omnigraph_ops.models.health import CheckStatus, SidecarClass
-from omnigraph_ops.stages.recovery import recover as module
 from omnigraph_ops.stages.recovery.check import check
 from omnigraph_ops.stages.recovery.recover import recover
 from tests.conftest import DemoGraph
 from tests.crash.harness_state import QUICK, check_lineage
+from tests.support.edges import when_published
 from tests.support.rows import rows_everywhere
-from tests.support.sidecars import EDGE, OTHER, TABLE, append_foreign_row, audit_rows, commit_rows, cross
+from tests.support.sidecars import EDGE, OTHER, TABLE, append_foreign_row, audit_rows, commit_rows, cross, publish_head
 from tests.support.writers import copies, drift, entry_of, write
 
 pytestmark = pytest.mark.slow
@@ -119,13 +118,10 @@ def test_a_publish_in_the_meantime_defers_it(graph: Graph, monkeypatch: pytest.M
     rows = rows_everywhere(graph)
     cross(graph)
 
-    def overtaken(*_arguments: object, **_more: object) -> None:
-        raise StalePlan("somebody was faster")
-
     with monkeypatch.context() as patch:
-        patch.setattr(module, "publish", overtaken)
-        assert {outcome.action for outcome in recover(graph).outcomes} == {"deferred"}
-    assert [outcome.action for outcome in recover(graph).outcomes] == ["rolled_back"] * 2
+        when_published(patch, lambda: publish_head(graph, TABLE))
+        assert [outcome.action for outcome in recover(graph).outcomes] == ["deferred", "rolled_back"]
+    assert [outcome.action for outcome in recover(graph).outcomes] == ["rolled_back"]
     assert (check(graph).status, rows_everywhere(graph)) == (CheckStatus.CLEAN, rows)
 
 

@@ -214,7 +214,7 @@ def test_a_fence_that_is_lifted_in_the_middle_of_a_run_takes_its_exclusivity_awa
                 assert lifted.wait(300)
 
     with monkeypatch.context() as timers, contextlib.ExitStack() as fences:
-        timers.setattr(fence.threading, "Timer", partial(_TimerOf, lift_now))
+        timers.setattr(threading, "Timer", partial(_TimerOf, lift_now))
         behind_fence = fences.enter_context(fenced(graph, at_most_seconds=60, on_lift=lifted.set))
         timers.undo()
         stats = {t.table_key: t for t in optimize_all(behind_fence.with_run(Lifts())).tables}

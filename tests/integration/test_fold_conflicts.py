@@ -2,27 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from functools import partial
+from typing import Any
 
 import lance
 import pytest
+from lance.dataset import DatasetOptimizer
 
 from omnigraph_ops.graph import Graph, open_graph
 from omnigraph_ops.lance.gateway import Dataset
-from omnigraph_ops.lance.tables import fold_index, index_facts
-from omnigraph_ops.models.optimize import IndexFold
+from omnigraph_ops.lance.tables import index_facts
+from omnigraph_ops.lance.text_indexer import TextIndexProcess
 from omnigraph_ops.progress import Lines
-from omnigraph_ops.stages.optimize import index_work
-from omnigraph_ops.stages.optimize.index_work import IndexWriter, Progress
 from omnigraph_ops.stages.optimize.run import optimize_all, optimize_table
 from tests.conftest import DemoGraph
 from tests.support.converged import assert_converged
+from tests.support.edges import when_asked
 from tests.support.rows import rows_of
 from tests.support.writers import Change, copies, entry_of, write
 
 pytestmark = pytest.mark.slow
 
-FOLD = "omnigraph_ops.stages.optimize.index_work._fold"
 PERSON, DOC = "node:Person", "node:Doc"
 PEOPLE = {"node_types": 1, "loads": 3, "rows": 12}
 
@@ -39,16 +39,10 @@ def updates_a_row(dataset: Dataset) -> None:
     dataset.update({"name": "'renamed'"}, where="id = 'p1'")
 
 
-def overtaken(graph: Graph, change: Change) -> Callable[[IndexWriter, Dataset, IndexFold, Progress], None]:
-    """A fold that lets another writer commit and publish first, once."""
-    todo, original = [change], index_work._fold
-
-    def fold(writer: IndexWriter, dataset: Dataset, index: IndexFold, progress: Progress) -> None:
-        if index.name == "name_idx" and todo:
-            write(open_graph(graph.uri), PERSON, todo.pop())
-        original(writer, dataset, index, progress)
-
-    return fold
+def overtaken(monkeypatch: pytest.MonkeyPatch, graph: Graph, change: Change) -> None:
+    """Let another writer commit and publish right before the text index of names is written."""
+    act = partial(write, open_graph(graph.uri), PERSON, change)
+    when_asked(monkeypatch, TextIndexProcess, "ask", act, about="^(fold|build) index name_idx")
 
 
 @pytest.mark.night("combinations")
@@ -62,7 +56,7 @@ def test_a_commit_that_lands_before_the_fold_converges(
 ) -> None:
     graph, twin = demo_graph(stamp=stamp, **PEOPLE), demo_graph(stamp=stamp, **PEOPLE, name="twin.omni")
     write(twin, PERSON, change)
-    monkeypatch.setattr(FOLD, overtaken(graph, change))
+    overtaken(monkeypatch, graph, change)
     heard: list[str] = []
     stats = optimize_table(graph, PERSON, progress=Lines(heard.append))
     assert len([text for text in heard if "preempted, planning again" in text]) == preempted
@@ -81,9 +75,19 @@ def test_an_index_folded_over_an_update_finds_the_new_value_only(
     graph = open_graph(graph.uri, graph.settings.model_copy(update={"small_table_bytes": small_table_bytes}))
     old = graph.open_pinned(entry_of(graph, PERSON)).to_table(filter="id = 'p1'")["name"][0].as_py()
     assert (finds(graph, old), finds(graph, "renamed")) == (True, False)
-    monkeypatch.setattr(FOLD, overtaken(graph, updates_a_row))
+    overtaken(monkeypatch, graph, updates_a_row)
     optimize_table(graph, PERSON)
     assert (finds(graph, old), finds(graph, "renamed")) == (False, True)
+
+
+def merges_only(monkeypatch: pytest.MonkeyPatch, segments: int) -> None:
+    """Let Lance merge no more than so many segments of an index, whatever it is asked for."""
+    fold = DatasetOptimizer.optimize_indices
+
+    def fold_few(optimizer: DatasetOptimizer, **how: Any) -> None:
+        fold(optimizer, **how | {"num_indices_to_merge": segments})
+
+    monkeypatch.setattr(DatasetOptimizer, "optimize_indices", fold_few)
 
 
 def finds(graph: Graph, text: str) -> bool:
@@ -101,11 +105,11 @@ def uuids(dataset: Dataset) -> dict[str, set[str]]:
     return {index.name: {s.uuid for s in index.segments} for index in dataset.describe_indices()}
 
 
-@pytest.mark.parametrize(("merge", "rebuilt"), [(None, 0), (1, 4)], ids=["all segments", "only one"])
+@pytest.mark.parametrize(("merge", "rebuilt"), [(None, 0), (1, 2)], ids=["all segments", "only one"])
 def test_folding_all_segments_needs_no_rebuild(
     demo_graph: DemoGraph, stamp: int, merge: int | None, rebuilt: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Five segments each of a vector, a scalar and two text indexes; merging one would leave five."""
+    """Five segments each of a vector, a scalar and two text indexes; merging one of the first two would leave five."""
     graph = demo_graph(stamp=stamp, loads=1, rows=60)
 
     def grow(dataset: Dataset) -> None:
@@ -122,7 +126,7 @@ def test_folding_all_segments_needs_no_rebuild(
     assert {i.name: i.segments for i in index_facts(before)} == dict.fromkeys(kinds, 5)
     rows, known, heard = rows_of(graph), uuids(before), list[str]()
     if merge is not None:
-        monkeypatch.setattr(FOLD, lambda _, dataset, index, __: fold_index(dataset, index.name, merge))
+        merges_only(monkeypatch, merge)
     optimize_table(graph, DOC, progress=Lines(heard.append))
     after = graph.open_pinned(entry_of(graph, DOC))
     assert len([text for text in heard if text.endswith(" anew")]) == rebuilt

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
 import shutil
 from pathlib import Path
-from typing import Any
 
 import lance
 import pyarrow as pa
@@ -16,13 +16,13 @@ from omnigraph_ops.coordination.freezes import unfreeze
 from omnigraph_ops.coordination.holds import hold_path
 from omnigraph_ops.errors import CorruptGraph, InvalidInput
 from omnigraph_ops.graph import Graph, open_graph
+from omnigraph_ops.lance.gateway import LanceGateway
 from omnigraph_ops.models.cleanup import RetentionPolicy
 from omnigraph_ops.models.freeze import CutFileKind
 from omnigraph_ops.progress import Lines
 from omnigraph_ops.stages.backup.take import backup_graph
 from omnigraph_ops.stages.cleanup.apply import cleanup_all
 from omnigraph_ops.stages.cleanup.plan import plan_cleanup
-from omnigraph_ops.stages.freeze import files
 from omnigraph_ops.stages.freeze.files import cut_files, with_checksums
 from omnigraph_ops.stages.freeze.observe import stored_manifest
 from omnigraph_ops.stages.freeze.roots import rename_roots
@@ -35,6 +35,7 @@ from tests.conftest import DemoGraph
 from tests.integration.test_freeze import collect_like_an_engine
 from tests.support.backups import restored
 from tests.support.converged import assert_converged
+from tests.support.edges import when_asked
 from tests.support.freezes import copy_cut, freeze_tags, make_branch_anew
 from tests.support.orphans import KNOWS, PERSON, WEEK, age, drop
 from tests.support.plain import answers, append, content, indexed, opened, rows
@@ -174,19 +175,17 @@ def test_a_branch_made_anew_is_not_listed_as_the_frozen_one(
     (name,) = graph.branches()
     (pin,) = (p for p in freeze.cut.pins if p.branch == name and p.path == "__manifest")
 
-    def meanwhile(storage: Any, paths: Any, needed: Any) -> Any:
-        found = sizes(storage, paths, needed)
-        if any(path.startswith(f"__manifest/tree/{name}/") for path in paths):
-            monkeypatch.undo()
-            make_branch_anew(graph, name, pin.version)
-        return found
-
     if when == "before":
         make_branch_anew(graph, name, pin.version)
         assert stored_manifest(graph, pin.path, name, pin.version) is not None
     else:
-        sizes = files._sizes
-        monkeypatch.setattr(files, "_sizes", meanwhile)
+        found = when_asked(monkeypatch, os, "scandir", about=f"/__manifest/tree/{name}/_versions$", times=None)
+
+        def meanwhile() -> None:
+            assert found, "its files are looked for first"
+            make_branch_anew(graph, name, pin.version)
+
+        when_asked(monkeypatch, LanceGateway, "branches", meanwhile, about="/__manifest$")
     with pytest.raises(CorruptGraph, match="another one of that name was made"):
         cut_files(graph, freeze)
 

@@ -24,7 +24,7 @@ from omnigraph_ops.errors import OpsError, StorageError
 from omnigraph_ops.graph import Graph
 from omnigraph_ops.graph.layout import RECOVERY_DIR, now_us
 from omnigraph_ops.lance.gateway import LanceFailure
-from omnigraph_ops.lance.history_table import MAINTAINED_EVERY, HistoryTable, rows_of
+from omnigraph_ops.lance.history_table import MAINTAINED_EVERY, rows_of
 from omnigraph_ops.models.history import RunOutcome, RunRecord
 from omnigraph_ops.models.orphans import OrphansPlan
 from omnigraph_ops.outcomes import history
@@ -189,15 +189,13 @@ def test_a_record_is_returned_wherever_it_could_be_made(place: Graph) -> None:
     assert (len(said), said[0].startswith(f"{sentence}: "), said[1]) == (2, True, f"{sentence}: no such number")
 
 
-@pytest.mark.parametrize("step", ["drop_older_records", "maintain"])
+@pytest.mark.parametrize("step", ["count_rows", "get_fragments"])
 def test_what_fails_after_a_record_is_written_is_said_as_that(
     place: Graph, monkeypatch: pytest.MonkeyPatch, step: str
 ) -> None:
-    def fail(*_arguments: Any, **_named: Any) -> None:
-        raise LanceFailure("denied")
-
+    """While records of an earlier attempt are dropped, or when it is looked whether there are many."""
     said, night = list[str](), record("night")
-    monkeypatch.setattr(HistoryTable, step, fail)
+    when_asked(monkeypatch, lance.LanceDataset, step, raising(LanceFailure("denied")))
     assert history.keep(place, lambda: night, warn=said.append) == (night, True)
     assert said == ["the run is in the history, which could not be kept small: denied"]
     assert history.read_run(place, "night") == night

@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+import lance
 import pytest
 
 from omnigraph_ops.coordination.lease import committer_turn, read_lease
@@ -258,10 +259,7 @@ def test_before_anything_began_a_signal_ends_it_there(
 
 
 def test_an_interrupted_command_about_no_graph_sends_nobody_to_check(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
-    def interrupted(*_: object, **_named: object) -> None:
-        raise KeyboardInterrupt
-
-    monkeypatch.setattr("omnigraph_ops.calibration.calibrate", interrupted)
+    when_asked(monkeypatch, lance, "write_dataset", raising(KeyboardInterrupt()))
     ended = cli("calibrate", "--job", "copy")
     assert (ended.code, ended.err.splitlines()[-1]) == (130, "Interrupted; no graph that was there before was changed")
 

@@ -11,11 +11,11 @@ import pytest
 from omnigraph_ops.config.settings import Settings
 from omnigraph_ops.coordination import guards
 from omnigraph_ops.coordination.lease import committer_lease
-from omnigraph_ops.errors import RecoveryNeeded, RecoveryPending, UnknownTable
+from omnigraph_ops.errors import RecoveryNeeded, UnknownTable
 from omnigraph_ops.graph import Graph, open_graph
 from omnigraph_ops.graph.layout import new_ulid
 from omnigraph_ops.graph.sidecars import write_sidecar
-from omnigraph_ops.lance.gateway import Dataset, auto_cleanup_keys
+from omnigraph_ops.lance.gateway import Dataset, LanceFailure, auto_cleanup_keys
 from omnigraph_ops.lance.tables import table_facts
 from omnigraph_ops.models.optimize import OptimizeDecision, OptimizeReport, SkipReason
 from omnigraph_ops.progress import Lines, Run
@@ -25,7 +25,7 @@ from omnigraph_ops.stages.recovery.recover import recover
 from omnigraph_ops.views.view import for_terminal
 from tests.conftest import DemoGraph
 from tests.support.converged import assert_converged, assert_no_leftovers, assert_pins_are_heads
-from tests.support.edges import raising, when_published
+from tests.support.edges import raising, when_published, when_rewritten
 from tests.support.rows import rows_everywhere, scan, tree_of
 from tests.support.writers import copies, entry_of, write
 
@@ -331,12 +331,11 @@ def test_internal_tables_are_compacted_only_when_nobody_else_publishes(demo_grap
 def test_a_failing_internal_table_does_not_hide_what_the_tables_did(
     demo_graph: DemoGraph, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def refuse(_graph: Graph) -> None:
-        raise RecoveryPending("a sidecar appeared")
-
-    monkeypatch.setattr("omnigraph_ops.stages.optimize.run.optimize_internal", refuse)
-    report = optimize_all(demo_graph(**PEOPLE))
-    assert [(t.table_key, t.error) for t in report.failed] == [("__manifest", "a sidecar appeared")]
+    graph = demo_graph(**PEOPLE, settings=Settings(exclusive=True))
+    damaged = raising(LanceFailure("its rows cannot be read"))
+    when_rewritten(monkeypatch, damaged, about="/__manifest$")
+    report = optimize_all(graph)
+    assert [(t.table_key, t.error) for t in report.failed] == [("__manifest", "its rows cannot be read")]
     assert [t.table_key for t in report.tables if t.committed] == ["edge:Knows", "node:Person"]
 
 

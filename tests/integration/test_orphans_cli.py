@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import re
@@ -23,7 +24,7 @@ from omnigraph_ops.storage.inventory import walk
 from omnigraph_ops.views import markdown
 from omnigraph_ops.views.view import plain_text
 from tests.conftest import DemoGraph
-from tests.support.edges import when_asked
+from tests.support.edges import raising, when_asked
 from tests.support.engine_graphs import NAMES, RELEASES, unpacked
 from tests.support.leases import take_over
 from tests.support.orphans import KNOWS, PERSON, age, drop, plant, put
@@ -165,11 +166,9 @@ def test_quarantine_from_the_shell(graph: Graph, cli: Cli) -> None:
 
 
 def test_what_cannot_be_deleted_makes_exit_code_1(graph: Graph, cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
-    def refuse(_storage: object, path: str) -> None:
-        raise StorageError(f"cannot delete {path}: Permission denied")
-
     with monkeypatch.context() as failing:
-        failing.setattr("omnigraph_ops.storage.inventory._unlink", refuse)
+        denied = raising(PermissionError(errno.EACCES, "Permission denied"))
+        when_asked(failing, os, "unlink", denied, about="^(?!.*__maintenance)", times=None)
         done = cli("orphans --older-than 7d --confirm --json --quiet", graph.uri)
     assert done.code == 1
     assert "8 file(s) could not be removed" in done.err

@@ -13,7 +13,7 @@ import pytest
 
 from omnigraph_ops.config.settings import Settings
 from omnigraph_ops.coordination.holds import FreezeTerms, HeldVersion, Hold, HoldKind, place_hold
-from omnigraph_ops.errors import GraphFrozen, LeaseHeld, RecoveryPending, StorageError
+from omnigraph_ops.errors import GraphFrozen, LeaseHeld, RecoveryPending
 from omnigraph_ops.graph import Graph, references
 from omnigraph_ops.graph.layout import manifest_file_name
 from omnigraph_ops.graph.sidecars import sidecar_path
@@ -24,7 +24,7 @@ from omnigraph_ops.stages.orphans.apply import apply_orphans
 from omnigraph_ops.stages.orphans.plan import plan_orphans
 from tests.conftest import DemoGraph
 from tests.support.beside import Beside
-from tests.support.edges import when_asked
+from tests.support.edges import raising, when_asked
 from tests.support.leases import take_over
 from tests.support.orphans import (
     KNOWS,
@@ -308,15 +308,12 @@ def test_a_killed_run_leaves_no_half_dataset_and_the_next_one_finishes(
     path = drop(graph, KNOWS)
     age(graph.uri)
     plan = plan_orphans(graph)
-    real, versions = apply.remove_files, sum("/_versions/" in file.path for file in plan.files)
+    versions = sum("/_versions/" in file.path for file in plan.files)
 
-    def killed(storage: object, paths: list[str]) -> object:
-        real(graph.storage, paths[: len(paths) // 2])
-        raise StorageError("killed")
-
-    with monkeypatch.context() as failing:
-        failing.setattr(apply, "remove_files", killed)
-        with pytest.raises(StorageError):
+    with monkeypatch.context() as killed:
+        half = len(plan.files) // 2
+        when_asked(killed, os, "unlink", raising(KeyboardInterrupt()), about=f"/{path}/", skip=half)
+        with pytest.raises(KeyboardInterrupt):
             apply_orphans(graph.with_settings(Settings(max_deletes_per_second=versions)) if slowly else graph, plan)
     assert not [p for p in below(graph, path) if p.endswith(".manifest")]
     age(graph.uri)

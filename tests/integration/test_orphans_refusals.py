@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -12,12 +13,13 @@ from omnigraph_ops.config.settings import Settings
 from omnigraph_ops.coordination import sealed
 from omnigraph_ops.coordination.fence import fenced
 from omnigraph_ops.errors import ApprovalMissing, CorruptGraph, InvalidInput, RecoveryPending, StalePlan
-from omnigraph_ops.graph import Graph
 from omnigraph_ops.graph.sidecars import sidecar_path
+from omnigraph_ops.lance.gateway import LanceGateway
 from omnigraph_ops.models.orphans import OrphanFile, OrphanKind
 from omnigraph_ops.stages.orphans.apply import apply_orphans
 from omnigraph_ops.stages.orphans.plan import plan_orphans
 from tests.conftest import DemoGraph
+from tests.support.edges import when_asked
 from tests.support.orphans import (
     KNOWS,
     PERSON,
@@ -140,12 +142,13 @@ def test_even_a_signed_plan_takes_nothing_that_is_needed(demo_graph: DemoGraph, 
 def test_a_branch_reference_that_lance_does_not_list_skips_its_dataset(
     demo_graph: DemoGraph, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """That of a branch that somebody makes meanwhile, for example."""
     graph = demo_graph(**SMALL)
     plant(graph)
     base = entry_of(graph, PERSON).path
-    real = Graph.stored_branches
-    monkeypatch.setattr(
-        Graph, "stored_branches", lambda g, path: real(g, path) | ({"hidden"} if path == base else set())
-    )
+    table = graph.open_head(entry_of(graph, PERSON))
+    made = partial(table.create_branch, "hidden")
+    when_asked(monkeypatch, LanceGateway, "branches", made, about=f"/{base}$", after=True)
     plan = plan_orphans(graph)
     assert (planned(plan), [s.path for s in plan.skipped]) == ({}, [base])
+    assert "the branch reference 'hidden' of" in plan.skipped[0].reason

@@ -20,11 +20,12 @@ from omnigraph_ops.graph.sidecars import sidecar_names, sidecar_path
 from omnigraph_ops.models.health import CheckStatus, SidecarClass
 from omnigraph_ops.models.runs import Unit
 from omnigraph_ops.stages.optimize.run import optimize_table
-from omnigraph_ops.stages.recovery import unhealed
 from omnigraph_ops.stages.recovery.check import check
 from omnigraph_ops.stages.recovery.recover import recover, recovered
+from omnigraph_ops.storage.store import Storage
 from tests.conftest import DemoGraph
 from tests.crash.harness_state import QUICK, check_lineage
+from tests.support.edges import when_asked
 from tests.support.kills import AFTER, BEFORE, kill_at
 from tests.support.rows import rows_everywhere
 from tests.support.sidecars import (
@@ -230,13 +231,16 @@ def test_a_branch_that_a_killed_row_expiry_left_is_named(graph: Graph) -> None:
 def test_a_row_expiry_that_ends_while_it_is_looked_at_left_nothing(
     graph: Graph, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    make_branch(graph, EXPIRY)
+    place = LeasePlace(path=EXPIRE_ROWS_LEASE_PATH, name="a run of row expiry")
+    with committer_lease(graph.storage, purpose="expire rows", ttl_seconds=30, wait_seconds=1, place=place):
+        make_branch(graph, EXPIRY)
 
-    def ends(*_: object) -> None:
+    def ends() -> None:
         graph.lance.delete_branch(graph.manifest(), EXPIRY)
 
-    monkeypatch.setattr(unhealed, "working_holder", ends)
+    looked = when_asked(monkeypatch, Storage, "read", ends, about=f"^{EXPIRE_ROWS_LEASE_PATH}-")
     assert check(graph).advice == ()
+    assert looked
 
 
 def test_a_young_write_on_a_branch_of_row_expiry_is_left_to_its_process(graph: Graph) -> None:

@@ -3,19 +3,19 @@
 from __future__ import annotations
 
 import os
-import sys
 import time
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from omnigraph_ops.cli.main import main
+from omnigraph_ops.coordination.state import LEASE_PATH
 from omnigraph_ops.graph.graph import Graph
 from omnigraph_ops.graph.layout import RECOVERIES_DIR, manifest_file_name, new_ulid
 from omnigraph_ops.graph.sidecars import sidecar_names, sidecar_path
 from omnigraph_ops.models.health import CheckStatus, SidecarClass
 from omnigraph_ops.models.repair import RepairAction
+from omnigraph_ops.progress import Run
 from omnigraph_ops.stages.recovery.check import check
 from omnigraph_ops.stages.recovery.recover import recover
 from omnigraph_ops.stages.repair.run import apply_repair, preview_repair
@@ -23,10 +23,10 @@ from omnigraph_ops.storage.store import Storage
 from tests.conftest import DemoGraph
 from tests.crash.harness_state import QUICK
 from tests.support.edges import when_asked, when_published
+from tests.support.leases import left_held
 from tests.support.sidecars import OTHER, TABLE, arm, audit_rows, commit_rows, move, publish_head
+from tests.support.waits import stop_lease_clock
 from tests.support.writers import copies, drift, entry_of
-
-RECOVER = sys.modules["omnigraph_ops.stages.recovery.recover"]
 
 
 @pytest.fixture
@@ -84,19 +84,16 @@ def test_a_table_that_somebody_publishes_meanwhile_is_deferred(graph: Graph, mon
 def test_only_the_first_sidecar_waits_for_a_lease_that_another_run_has(
     graph: Graph, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from omnigraph_ops.coordination.lease import committer_lease, committer_turn
+    clock = stop_lease_clock(monkeypatch)
 
-    waits = list[float | None]()
+    class Waits(Run):
+        def pause(self, seconds: float) -> None:
+            clock.seconds += seconds
 
-    def turn(of: Graph, purpose: str, *, wait_seconds: float | None = None) -> Any:
-        waits.append(wait_seconds)
-        return committer_turn(of, purpose, wait_seconds=wait_seconds)
-
-    monkeypatch.setattr(RECOVER, "committer_turn", turn)
-    brief = graph.with_settings(QUICK.model_copy(update={"lease_wait_seconds": 0.2}))
-    with committer_lease(graph.storage, purpose="a long turn", ttl_seconds=60, wait_seconds=0):
-        assert [o.action for o in recover(brief).outcomes] == ["deferred", "deferred"]
-    assert waits[:2] == [None, 0.0]
+    brief = graph.with_settings(QUICK.model_copy(update={"lease_wait_seconds": 1.0})).with_run(Waits())
+    left_held(graph.storage, LEASE_PATH, ttl_seconds=1800)
+    assert [o.action for o in recover(brief).outcomes] == ["deferred", "deferred"]
+    assert 1.0 <= clock.seconds < 2.0
 
 
 @pytest.mark.parametrize("written_ago", [0, 3600], ids=["just now", "an hour ago"])

@@ -5,12 +5,13 @@ from __future__ import annotations
 import lance
 import pyarrow as pa
 import pytest
+from lance import LanceDataset
 
-from omnigraph_ops.errors import StalePlan, StorageError
+from omnigraph_ops.errors import StalePlan
 from omnigraph_ops.models.repair import Classification, EvidenceTier, ShownRow
-from omnigraph_ops.stages.repair.compare import Here
 from omnigraph_ops.stages.repair.run import apply_repair, preview_repair
 from tests.conftest import DemoGraph
+from tests.support.edges import raising, when_asked
 from tests.support.evidence import counts, evidence, remove_data, repair_text_of
 from tests.support.writers import Change, delete_first, drift, entry_of
 
@@ -47,11 +48,10 @@ def test_a_missing_data_file_leaves_the_preview_whole(demo_graph: DemoGraph, sta
 def test_rows_that_cannot_be_compared_leave_the_preview_whole(
     demo_graph: DemoGraph, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def failing(*_: object) -> None:
-        raise StorageError("503 Slow Down")
-
-    monkeypatch.setattr(Here, "rows", staticmethod(failing))
-    found = evidence(demo_graph(**SMALL, drift_tables=(PERSON,)))
+    graph = demo_graph(**SMALL, drift_tables=(PERSON,))
+    slow = raising(OSError("503 Slow Down"))
+    when_asked(monkeypatch, LanceDataset, "scanner", slow, about=entry_of(graph, PERSON).path, times=None)
+    found = evidence(graph)
     assert (found.content_equal, found.rows_removed) == (None, None)
     assert "503 Slow Down" in (found.problem or "")
 

@@ -16,7 +16,7 @@ from omnigraph_ops.coordination.rewrite_journal import lease_place, rewrite_leas
 from omnigraph_ops.coordination.state import REWRITES_DIR
 from omnigraph_ops.errors import LeaseHeld, OpsError, StorageError
 from omnigraph_ops.graph import Graph, open_graph
-from omnigraph_ops.stages.optimize import table_run as table_run_module
+from omnigraph_ops.graph.layout import RECOVERY_DIR
 from omnigraph_ops.stages.optimize.run import optimize_all
 from omnigraph_ops.stages.orphans.plan import plan_orphans
 from omnigraph_ops.stages.recovery.recover import recover
@@ -90,17 +90,10 @@ def test_a_half_committed_rewrite_goes_on_with_the_other_half(
     demo_graph: DemoGraph, stamp: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     graph = demo_graph(stamp=stamp, **SPEC, settings=IN_GROUPS.model_copy(update={"commit_batch_tasks": 1}))
-    before, real, commits = rows_of(graph), table_run_module.land, 0
-
-    def second_dies(*args: object, **kwargs: object) -> object:
-        nonlocal commits
-        commits += kwargs["unit"] == "rewrite"
-        if commits == 2:
-            raise Died
-        return real(*args, **kwargs)  # type: ignore[arg-type]
-
+    before = rows_of(graph)
     with monkeypatch.context() as patched:
-        patched.setattr(table_run_module, "land", second_dies)
+        # The first sidecar is that of the fold.
+        when_asked(patched, Storage, "write", raising(Died()), about=f"^{RECOVERY_DIR}/", skip=2)
         with pytest.raises(Died):
             rewrite(graph, Counting())
     again, said = Counting(), list[str]()

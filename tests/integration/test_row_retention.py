@@ -31,7 +31,7 @@ from omnigraph_ops.errors import (
     UnknownTable,
 )
 from omnigraph_ops.lance.gateway import CommitConflict, Dataset, LanceGateway
-from omnigraph_ops.lance.rows import clock_of, commit_deletes, delete_in_fragment, fragment_ids
+from omnigraph_ops.lance.rows import clock_of, delete_in_fragment, fragment_ids
 from omnigraph_ops.models.rows import EpochUnit, RowBounds, RowPolicy, RowRetentionPlan
 from omnigraph_ops.progress import SILENT, Stopped
 from omnigraph_ops.spark.expire_job import delete_on_worker
@@ -40,7 +40,7 @@ from omnigraph_ops.stages.expire_rows.apply import DeletesDone, delete_here, exp
 from omnigraph_ops.stages.expire_rows.plan import plan_row_retention
 from omnigraph_ops.stages.expire_rows.stage import ExpireRows
 from omnigraph_ops.stages.freeze.take import freeze_graph
-from tests.support.edges import when_asked
+from tests.support.edges import raising, when_asked
 from tests.support.events import ITEMS, ids, items, stamps, timed, updated_and_folded
 from tests.support.leases import left_held, take_over
 from tests.support.plain import opened
@@ -443,7 +443,7 @@ class TestPlain:
         self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, fault: type[OpsError], left: int
     ) -> None:
         root = items(tmp_path, [1, 2, 60])
-        graph, real = opened(root, spark_stages=(SparkEntry(stage=SparkStage.EXPIRE_ROWS, at_least=0),)), commit_deletes
+        graph = opened(root, spark_stages=(SparkEntry(stage=SparkStage.EXPIRE_ROWS, at_least=0),))
         plan = plan_row_retention(graph, [BY_TIME])
 
         def submit(_job: str, words: Sequence[str], *_: object) -> DeletesDone:
@@ -452,12 +452,8 @@ class TestPlain:
                 tasks=(delete_on_worker(Namespace(**options | {"version": int(options["version"])}), [0]),)
             )
 
-        def commit(*arguments: Any) -> None:
-            if fault is StorageError:
-                real(*arguments)  # and its reply is lost
-            raise fault("503")
-
-        monkeypatch.setattr(apply, "commit_deletes", commit)
+        landed = fault is StorageError  # and its reply is lost
+        when_asked(monkeypatch, lance.LanceDataset, "commit", raising(fault("503")), times=None, after=landed)
         (stats,) = ExpireRows().apply(graph, plan, SILENT, submit).tables
         assert stats.error is not None
         assert len(list((root / "items.lance").glob("_deletions/*"))) == left

@@ -9,16 +9,16 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import lance
 import pytest
 from lance import LanceDataset
 
 from omnigraph_ops.cli.recording import Recorder
 from omnigraph_ops.config.settings import Settings
-from omnigraph_ops.coordination.state import AUDIT_DIR, REWRITES_DIR, RUNS_DIR
+from omnigraph_ops.coordination.state import AUDIT_DIR, HISTORY_PATH, REWRITES_DIR, RUNS_DIR
 from omnigraph_ops.errors import InvalidInput, StorageError
 from omnigraph_ops.graph import Graph, open_graph
 from omnigraph_ops.lance.gateway import LanceFailure
-from omnigraph_ops.lance.history_table import HistoryTable
 from omnigraph_ops.lance.versions import existing_versions
 from omnigraph_ops.models.history import RunOutcome, RunRecord
 from omnigraph_ops.models.runs import Unit
@@ -30,7 +30,7 @@ from omnigraph_ops.stages.cleanup.apply import cleanup_all
 from omnigraph_ops.stages.recovery.recover import recover
 from omnigraph_ops.storage.store import Storage
 from tests.conftest import DemoGraph
-from tests.support.edges import raising, when_asked
+from tests.support.edges import raising, when_asked, when_published
 from tests.support.events import ITEMS, ids, items
 from tests.support.history import header
 from tests.support.leases import bury_runs, left_held
@@ -38,6 +38,7 @@ from tests.support.orphans import age, plant
 from tests.support.plain import opened
 from tests.support.rows import tree_of
 from tests.support.shell import Cli
+from tests.support.sidecars import arm, move
 from tests.support.stopped import LeavesPauses
 from tests.support.writers import entry_of
 
@@ -326,11 +327,9 @@ def test_a_record_that_the_history_did_not_take_is_added_later_as_it_was(
 ) -> None:
     graph = demo_graph(**SMALL)
 
-    def full(*_: object) -> None:
-        raise LanceFailure("no space left")
-
+    full = raising(OSError("no space left"))
     with monkeypatch.context() as patch:
-        patch.setattr(HistoryTable, "append", full)
+        when_asked(patch, lance.fragment, "write_fragments", full, about=HISTORY_PATH, times=None)
         assert cli("optimize --quiet", graph.uri).code == 0
     assert history.read_runs(graph) == ()
     bury_runs(graph.storage)
@@ -358,13 +357,10 @@ def test_an_error_of_the_input_after_the_first_unit_is_part_of_the_record(
     cli: Cli, demo_graph: DemoGraph, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     graph = demo_graph(**SMALL)
-
-    def late(graph: Graph, **_: Any) -> Any:
-        graph.run.begins(Unit(name="1", stage="optimize", table_key=PERSON, version=1))
-        raise InvalidInput("a setting is wrong")
-
-    monkeypatch.setattr("omnigraph_ops.stages.recovery.recover.recover", late)
-    assert cli("recover", graph.uri).code == 1
+    arm(graph)
+    move(graph)
+    when_published(monkeypatch, raising(InvalidInput("a setting is wrong")))
+    assert cli("recover --grace 0s", graph.uri).code == 1
     assert (the_run(graph).outcome, the_run(graph).errors) == (RunOutcome.FAILED, ("a setting is wrong",))
     assert run_journal.open_journals(graph.storage) == ()
 

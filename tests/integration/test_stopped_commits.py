@@ -9,7 +9,6 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any
 
 import lance
 import pyarrow as pa
@@ -18,16 +17,17 @@ import pytest
 from omnigraph_ops.config.settings import Settings
 from omnigraph_ops.coordination import window
 from omnigraph_ops.coordination.rewrites import abandon
+from omnigraph_ops.coordination.state import LEASE_PATH
 from omnigraph_ops.errors import StorageError
 from omnigraph_ops.graph import open_graph
 from omnigraph_ops.graph.sidecars import write_sidecar
 from omnigraph_ops.lance.gateway import LanceFailure, LanceGateway
 from omnigraph_ops.models.health import CheckStatus
 from omnigraph_ops.progress import Lines
-from omnigraph_ops.stages.optimize import table_run
 from omnigraph_ops.stages.optimize.run import optimize_all, optimize_table, plan_optimize
 from omnigraph_ops.stages.recovery.check import check
 from omnigraph_ops.stages.recovery.recover import recover
+from omnigraph_ops.storage.store import Storage
 from tests.conftest import DemoGraph
 from tests.support.beside import Beside
 from tests.support.edges import raising, when_asked, when_rewritten
@@ -118,32 +118,23 @@ def test_a_rewrite_of_a_plain_dataset_that_lost_a_file_is_not_committed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Lance does not look whether the files of a commit are there, and nobody recovers a plain dataset."""
-    place, real, lost = tmp_path / "items.lance", table_run.run_plain_unit, list[Path]()
+    place, lost = tmp_path / "items.lance", list[Path]()
     for number in range(4):
         lance.write_dataset(pa.table({"n": [number]}), str(place), mode="append" if number else "create")
     there = set(place.glob("data/*"))
 
-    def losing(*arguments: Any, unit: str, **named: Any) -> Any:
-        for file in set(place.glob("data/*")) - there if unit == "rewrite" else ():
+    def losing() -> None:
+        for file in set(place.glob("data/*")) - there:
             file.unlink()
             lost.append(file)
-        return real(*arguments, unit=unit, **named)
 
-    monkeypatch.setattr(table_run, "run_plain_unit", losing)
+    when_asked(monkeypatch, Storage, "create", losing, about=f"^{LEASE_PATH}-", times=None)
     graph = open_graph(str(place), Settings(small_table_bytes=0))
     with pytest.raises(StorageError, match="is not there as it was written; nothing was committed"):
         optimize_table(graph, "table:items")
     assert lost
     dataset = lance.dataset(str(place))
     assert (dataset.version, dataset.to_table()["n"].to_pylist()) == (4, [0, 1, 2, 3])
-
-
-@pytest.fixture
-def interruptible() -> Iterator[None]:
-    """A process in the background of a shell ignores interrupts, and so do its tests."""
-    before = signal.signal(signal.SIGINT, signal.default_int_handler)
-    yield
-    signal.signal(signal.SIGINT, before)
 
 
 @pytest.mark.usefixtures("interruptible")

@@ -8,18 +8,17 @@ from pathlib import Path
 
 import pytest
 
-from omnigraph_ops.errors import StalePlan
 from omnigraph_ops.graph.graph import Graph
 from omnigraph_ops.graph.lance_manifest import version_record
 from omnigraph_ops.graph.layout import RECOVERY_DIR, chain_folder, new_ulid, version_path
 from omnigraph_ops.graph.publish import publish, table_update
 from omnigraph_ops.graph.sidecars import sidecar_names
 from omnigraph_ops.models.health import CheckStatus, SidecarClass
-from omnigraph_ops.stages.recovery import recover as module
 from omnigraph_ops.stages.recovery.check import check
 from omnigraph_ops.stages.recovery.recover import recover
 from tests.conftest import DemoGraph
 from tests.crash.harness_state import QUICK, check_lineage
+from tests.support.edges import when_published
 from tests.support.rows import rows_everywhere
 from tests.support.sidecars import EDGE, TABLE, append_foreign_row, arm, audit_rows, move, pin_of, publish_head
 from tests.support.writers import copies, delete_first, drift, entry_of, write
@@ -181,11 +180,8 @@ def test_an_attempt_that_was_broken_off_is_repeated(graph: Graph, monkeypatch: p
     _begin(graph, TABLE, EDGE)
     _take_along(graph)
 
-    def overtaken(*_arguments: object, **_more: object) -> None:
-        raise StalePlan("somebody was faster")
-
     with monkeypatch.context() as patch:
-        patch.setattr(module, "publish", overtaken)
+        when_published(patch, lambda: publish_head(graph, TABLE))
         assert [outcome.action for outcome in recover(graph, grace_seconds=0).outcomes] == ["deferred"]
     assert [outcome.action for outcome in recover(graph, grace_seconds=0).outcomes] == ["rolled_back"]
     assert (check(graph).status, rows_everywhere(graph)) == (CheckStatus.CLEAN, rows)

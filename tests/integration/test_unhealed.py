@@ -11,7 +11,6 @@ from pathlib import Path
 
 import pytest
 
-from omnigraph_ops.coordination import guards
 from omnigraph_ops.errors import CorruptGraph, InvalidInput, OpsError, TransientError
 from omnigraph_ops.graph import Graph
 from omnigraph_ops.graph.layout import version_path
@@ -30,6 +29,7 @@ from tests.conftest import DemoGraph
 from tests.support.edges import when_asked
 from tests.support.orphans import KNOWS, PERSON, drop
 from tests.support.rows import rows_everywhere
+from tests.support.waits import instead_of_sleep
 from tests.support.writers import copies, delete_first, entry_of, write
 
 
@@ -84,7 +84,7 @@ def test_a_writer_at_work_on_a_branch_is_no_finding(demo_graph: DemoGraph, monke
     branch, key = on_branch(graph)
     uri = graph.table_uri(entry_of(graph, key, branch))
     delete_first()(graph.lance.open(uri, branch=branch))
-    monkeypatch.setattr(guards.time, "sleep", lambda _: delete_first()(graph.lance.open(uri, branch=branch)))
+    instead_of_sleep(monkeypatch, lambda _: delete_first()(graph.lance.open(uri, branch=branch)))
     found = check(graph)
     assert (found.status, found.branch_findings) == (CheckStatus.CLEAN, ())
 

@@ -5,12 +5,10 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from types import SimpleNamespace
 
 import pytest
 
 from omnigraph_ops.config.settings import Settings
-from omnigraph_ops.coordination import landing
 from omnigraph_ops.coordination.rewrite_journal import TaskOrder, TaskOutcome
 from omnigraph_ops.demo import DemoSpec, write_demo_graph
 from omnigraph_ops.graph import open_graph
@@ -46,8 +44,8 @@ def test_a_slow_rewrite_is_neither_armed_nor_leased(tmp_path: Path, monkeypatch:
     write_demo_graph(str(root), DemoSpec(node_types=1, loads=3, rows=20))
     executor = SlowExecutor(root)
     # What a window lasts is measured by this clock alone, so no machine is too busy for the comparison below.
-    clock = SimpleNamespace(monotonic=lambda: time.monotonic() + executor.passed, time=time.time, sleep=time.sleep)
-    monkeypatch.setattr(landing, "time", clock)
+    monotonic = time.monotonic
+    monkeypatch.setattr(time, "monotonic", lambda: monotonic() + executor.passed)
     stats = optimize_table(open_graph(str(root), Settings(small_table_bytes=0)), "node:Person", executor=executor)
     assert executor.armed == [frozenset()]
     assert executor.leased == [False]

@@ -5,11 +5,10 @@ from __future__ import annotations
 import shutil
 import tempfile
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from dataclasses import replace
+from itertools import count
 from pathlib import Path
-from unittest import mock
 
 import lance
 import pytest
@@ -27,40 +26,19 @@ from omnigraph_ops.models.cleanup import RetentionPolicy
 from omnigraph_ops.models.freeze import Freeze
 from omnigraph_ops.stages.cleanup.apply import cleanup_all
 from omnigraph_ops.stages.cleanup.plan import plan_cleanup
-from omnigraph_ops.stages.freeze import take
 from omnigraph_ops.stages.freeze.files import cut_files
 from omnigraph_ops.stages.freeze.observe import verify_cut
 from omnigraph_ops.stages.freeze.take import extend_freeze, freeze_graph
 from omnigraph_ops.stages.optimize.run import optimize_all
 from tests.support.freezes import freeze_tags
+from tests.support.kills import Killed, Killer, killing_tags
+from tests.support.leases import bury_holders
 from tests.support.orphans import KNOWS, PERSON
 from tests.support.rows import digest_of, scan
 from tests.support.writers import copies, delete_first, entry_of, write
 
 pytestmark = pytest.mark.slow
 _TABLES = st.sampled_from([(), (PERSON,), (KNOWS,)])
-
-
-class _Power(BaseException):
-    """The process is gone: nothing of it tidies up."""
-
-
-@contextmanager
-def _power_fails_after(calls: int) -> Iterator[None]:
-    left = [calls]
-
-    def spend(*_args: object, **_kwargs: object) -> None:
-        left[0] -= 1
-        if left[0] < 0:
-            raise _Power
-
-    def create(*args: object, **kwargs: object) -> None:
-        spend()
-        create_tag(*args, **kwargs)  # type: ignore[arg-type]
-
-    create_tag = take.create_tag
-    with mock.patch.object(take, "create_tag", create), mock.patch.object(take, "end_freeze", spend):
-        yield
 
 
 class FreezeMachine(RuleBasedStateMachine):
@@ -106,13 +84,16 @@ class FreezeMachine(RuleBasedStateMachine):
     def freeze_and_die(self, tables: tuple[str, ...], calls: int) -> None:
         graph = self.graph()
         known = {h.hold_id for h in freezes(graph.storage)}
-        with _power_fails_after(calls), suppress(_Power):
+        tags = count()
+        killer = Killer(root=Path(graph.uri), when=lambda point: point.call == "tag" and next(tags) == calls)
+        with killing_tags(killer), suppress(Killed):
             taken = freeze_graph(graph, tables=tables)
             self.standing[taken.freeze_id] = taken
             self.seen[taken.freeze_id] = _rows(graph, taken)
         for hold in freezes(graph.storage):
             if hold.hold_id not in known and hold.pid:
                 write_hold(graph.storage, replace(hold, pid=2**22 + 1))
+        bury_holders(graph.storage)
 
     @precondition(lambda self: self.standing)
     @rule(pick=st.integers(0, 9))

@@ -16,7 +16,7 @@ from typing import Any
 from unittest import mock
 
 import lance
-from lance.dataset import DatasetOptimizer, MergeInsertBuilder
+from lance.dataset import DatasetOptimizer, MergeInsertBuilder, Tags
 
 from omnigraph_ops.coordination import rewrites, window
 from omnigraph_ops.engine import EngineCli
@@ -211,6 +211,25 @@ def killing(killer: Killer) -> Iterator[Killer]:
         _compaction(killer),
     ):
         yield killer
+
+
+@contextmanager
+def killing_tags(killer: Killer) -> Iterator[None]:
+    """The same, and tags are mutating calls as well."""
+    create, delete = Tags.create, Tags.delete
+
+    def guarded_create(tags: Tags, name: str, *version: Any) -> None:
+        killer.small_file("tag", name[-2:], lambda: create(tags, name, *version), None)
+
+    def guarded_delete(tags: Tags, name: str) -> None:
+        killer.small_file("untag", name[-2:], lambda: delete(tags, name), None)
+
+    with (
+        killing(killer),
+        mock.patch.object(Tags, "create", guarded_create),
+        mock.patch.object(Tags, "delete", guarded_delete),
+    ):
+        yield
 
 
 def kill_at(graph: Graph, run: Callable[[Graph], object], call: str, mode: str) -> None:

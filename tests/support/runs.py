@@ -10,6 +10,7 @@ from omnigraph_airflow import decisions
 from omnigraph_airflow.decisions import Decision, QuestionId
 
 from omnigraph_ops.graph import Graph
+from tests.support.questions import id_of
 
 
 def context_of(instance: Any) -> Any:
@@ -31,7 +32,7 @@ class Instance:
     try_number = 1
 
     def __init__(self, task_id: str, map_index: int = -1) -> None:
-        self.task_id, self.map_index, self.id = task_id, map_index, f"attempt of {task_id}"
+        self.task_id, self.map_index, self.id = task_id, map_index, id_of(f"attempt of {task_id}")
         self.pushed: dict[str, Any] = {}
 
     def xcom_push(self, *, key: str, value: Any) -> None:

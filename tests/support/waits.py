@@ -10,6 +10,8 @@ import pytest
 
 from omnigraph_ops.progress import Run
 
+_BOOTTIME = getattr(time, "CLOCK_BOOTTIME", 7)
+
 
 def instead_of_sleep(monkeypatch: pytest.MonkeyPatch, act: Callable[[float], object]) -> None:
     """Call `act` where this thread would sleep; what other tests left in this process sleeps on."""
@@ -25,6 +27,25 @@ def shorten_waits(monkeypatch: pytest.MonkeyPatch, longest: float = 0.01) -> Non
     """Let this thread sleep no longer than that at a time."""
     real = time.sleep
     instead_of_sleep(monkeypatch, lambda seconds: real(min(seconds, longest)))
+
+
+class StoppedClock:
+    """The clock that leases are measured by; it stands still until a test moves it."""
+
+    def __init__(self) -> None:
+        self.seconds = 0.0
+
+
+def stop_lease_clock(monkeypatch: pytest.MonkeyPatch) -> StoppedClock:
+    """Let leases last by a clock that stands still; that of everything else goes on."""
+    clock, real = StoppedClock(), getattr(time, "clock_gettime", None)
+    monkeypatch.setattr(time, "CLOCK_BOOTTIME", _BOOTTIME, raising=False)
+
+    def gettime(which: int) -> float:
+        return clock.seconds if which == _BOOTTIME or real is None else real(which)
+
+    monkeypatch.setattr(time, "clock_gettime", gettime, raising=False)
+    return clock
 
 
 class Hurried(Run):

@@ -19,14 +19,17 @@ import pytest
 from omnigraph_airflow import PAGES
 
 from omnigraph_ops.coordination import sealed
+from omnigraph_ops.errors import StorageError
 from omnigraph_ops.graph import open_graph
 from omnigraph_ops.graph.layout import now_us
+from omnigraph_ops.lance.gateway import LanceGateway
 from omnigraph_ops.models.history import RunOutcome
 from omnigraph_ops.models.rows import EdgeRows, RowPolicy, RowRetentionPlan, TableRowPlan
 from omnigraph_ops.stages.orphans.plan import plan_orphans
 from omnigraph_ops.stages.registry import BY_NAME
 from omnigraph_ops.stages.repair.run import preview_repair
 from tests.conftest import DemoGraph
+from tests.support.edges import raising, when_asked
 from tests.support.history import record, table
 from tests.support.page import DIGEST, Client, Tags, get
 from tests.support.plain import rows
@@ -74,17 +77,11 @@ def test_a_graph_that_cannot_be_opened_says_why_and_holds_up_no_other(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     from omnigraph_airflow.page import pages as overview
-    from omnigraph_airflow.page import reads
 
-    graphs_file(people=demo_graph(loads=1).uri, gone=str(tmp_path / "gone"), slow=str(tmp_path / "slow"))
-    release, real = threading.Event(), reads.opened
-
-    def opened(listed: Any) -> Any:
-        if listed.name == "slow":
-            release.wait(60)
-        return real(listed)
-
-    monkeypatch.setattr(reads, "opened", opened)
+    people, slow = demo_graph(loads=1), demo_graph(loads=1, name="slow")
+    graphs_file(people=people.uri, gone=str(tmp_path / "gone"), slow=slow.uri)
+    release = threading.Event()
+    when_asked(monkeypatch, LanceGateway, "open", lambda: release.wait(60), about="/slow/", times=None)
     monkeypatch.setattr(overview, "OVERVIEW_SECONDS", 0.5)
     admin = client()
     # A page that waits too little for the others too is asked again, as a person would.
@@ -97,27 +94,26 @@ def test_a_graph_that_cannot_be_opened_says_why_and_holds_up_no_other(
 
 
 def test_errors_show_neither_secrets_nor_tracebacks(
-    client: Callable[..., Client], graphs_file: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    client: Callable[..., Client],
+    graphs_file: Any,
+    demo_graph: DemoGraph,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    from omnigraph_airflow.page import app, reads
-
-    from omnigraph_ops.errors import StorageError
+    from airflow.api_fastapi.auth.managers.simple.simple_auth_manager import SimpleAuthManager
 
     connection = {"conn_type": "omnigraph", "login": "AKIA", "password": SECRET}
     monkeypatch.setenv("AIRFLOW_CONN_LAKE", json.dumps(connection))
-    graphs_file(people=str(tmp_path / "people"))
+    graphs_file(people=demo_graph(loads=1).uri)
     path = tmp_path / "graphs.yaml"
     path.write_text(path.read_text().replace('{"target"', '{"connection": "lake", "target"'))
-
-    def refuse(listed: Any) -> Any:
-        raise StorageError(f"GET s3://lake?X-Amz-Signature=abc with {SECRET}: denied")
-
-    monkeypatch.setattr(reads, "opened", refuse)
+    denied = raising(StorageError(f"GET s3://lake?X-Amz-Signature=abc with {SECRET}: denied"))
+    when_asked(monkeypatch, LanceGateway, "open", denied, times=None)
     for address in ("/", "/graphs/people", "/graphs/people/table?key=x"):
         page = client().get(PAGES + address).text
         assert "denied" in page or "no such table" in page
         assert SECRET not in page and "abc" not in page
-    monkeypatch.setattr(app, "overview", lambda *_: 1 / 0)
+    monkeypatch.setattr(SimpleAuthManager, "is_authorized_dag", lambda *_, **__: 1 / 0)
     page = get(client(), "/", 500)
     assert "ZeroDivisionError" in page and "Traceback" not in page and "test_page" not in page
 

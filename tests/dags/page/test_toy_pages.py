@@ -9,10 +9,9 @@ import pytest
 
 from omnigraph_ops.coordination import sealed
 from omnigraph_ops.progress import SILENT
-from omnigraph_ops.stages.registry import BY_NAME
 from tests.conftest import DemoGraph
 from tests.support.page import DIGEST, Client, get
-from tests.support.toy_stage import Shelve, ShelveRequest
+from tests.support.toy_stage import Shelve, ShelveRequest, register
 
 pytestmark = [pytest.mark.airflow, pytest.mark.xdist_group("airflow")]
 
@@ -25,7 +24,7 @@ def test_the_page_shows_its_button_and_its_plan(
     plan = Shelve().plan(graph, ShelveRequest(markers=3), SILENT)
     sealed.store(graph.storage, plan)
     assert "no stage" in get(client(), f"/graphs/people/plans/shelve/{DIGEST}", 404)
-    monkeypatch.setitem(BY_NAME, "shelve", Shelve())
+    register(monkeypatch)
     shown = get(client(), f"/graphs/people/plans/shelve/{plan.digest}")
     assert all(text in shown for text in ("3 markers", "marker-0", "marker-2", plan.digest))
     assert "Shelve markers" in get(client(), "/graphs/people")

@@ -3,20 +3,19 @@
 from __future__ import annotations
 
 import json
-import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from omnigraph_ops import calibration
-from omnigraph_ops.calibration import Calibration, Line, calibrate, calibration_view, rewrites
+from omnigraph_ops.calibration import Calibration, Line, calibrate, calibration_view
 from omnigraph_ops.calibration.rewrites import Sample, crossing, line
 from omnigraph_ops.cli.main import main
 from omnigraph_ops.config.settings import Settings
 from omnigraph_ops.errors import OpsError
 from omnigraph_ops.models.runs import CalibratedJob
-from omnigraph_ops.spark import submit
+from tests.support.stand_ins import INTERRUPT, fake_submit
 
 BYTES, FILES = Line(fixed_seconds=1, bytes_per_second=1024**2), Line(fixed_seconds=1, files_per_second=2000)
 ROWS = Line(fixed_seconds=1, rows_per_second=3000)
@@ -115,11 +114,7 @@ def test_the_verb_measures_the_job_that_it_is_given(
 def failing_submit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A spark-submit beside a Python that finds no master."""
     (tmp_path / "bin").mkdir()
-    place = tmp_path / "bin" / "spark-submit"
-    place.write_text("#!/bin/sh\necho 'x.SparkException: Could not parse Master URL'; exit 1\n", encoding="utf-8")
-    place.chmod(0o755)
-    monkeypatch.setattr(sys, "executable", str(place.with_name("python")))
-    monkeypatch.setattr(rewrites, "spark_environment", dict)
+    fake_submit(tmp_path / "bin", monkeypatch, "echo 'x.SparkException: Could not parse Master URL'; exit 1")
 
 
 @pytest.mark.night("all but one")
@@ -137,15 +132,13 @@ def test_a_failed_submit_is_one_sentence_and_nothing_is_left(tmp_path: Path, job
 
 @pytest.mark.night("all but one")
 @pytest.mark.slow
-@pytest.mark.usefixtures("failing_submit")
+@pytest.mark.usefixtures("interruptible")
 @pytest.mark.parametrize("job", WHOLE_CALLS)
 def test_an_interrupt_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, job: CalibratedJob) -> None:
-    def interrupted(*_: object) -> None:
-        raise KeyboardInterrupt
-
     folder = tmp_path / "scratch"
-    folder.mkdir()
-    monkeypatch.setattr(submit, "_waited", interrupted)
+    for made in (folder, tmp_path / "bin"):
+        made.mkdir()
+    fake_submit(tmp_path / "bin", monkeypatch, f"{INTERRUPT}; sleep 600")
     with pytest.raises(KeyboardInterrupt):
         calibrate(job=job, master="odd", scratch=str(folder), rows=20)
     assert list(folder.iterdir()) == []

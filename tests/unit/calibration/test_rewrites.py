@@ -8,7 +8,6 @@ from pathlib import Path
 
 import pytest
 
-from omnigraph_ops.calibration import rewrites
 from omnigraph_ops.calibration.rewrites import (
     Line,
     Sample,
@@ -21,8 +20,8 @@ from omnigraph_ops.calibration.rewrites import (
     write_table,
 )
 from omnigraph_ops.errors import InvalidInput, OpsError
-from omnigraph_ops.spark import submit
 from omnigraph_ops.spark.submit import reason
+from tests.support.stand_ins import INTERRUPT, fake_submit, java_of
 
 MB = 1_000_000
 
@@ -74,12 +73,13 @@ def test_a_scratch_folder_that_is_none_is_refused(tmp_path: Path, name: str) -> 
 
 
 def test_submits_know_credentials_and_no_settings(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(rewrites, "spark_environment", lambda: {"JAVA_HOME": "/java"})
+    java_of(tmp_path, monkeypatch)
     monkeypatch.setenv("OMNIGRAPH_OPS_ENGINE_ROOT", "/elsewhere")
     monkeypatch.setenv("AWS_REGION", "x")
     found = environment(tmp_path)
     assert "OMNIGRAPH_OPS_ENGINE_ROOT" not in found
-    assert (found["AWS_REGION"], found["JAVA_HOME"], found["SPARK_LOCAL_DIRS"]) == ("x", "/java", str(tmp_path))
+    assert (found["AWS_REGION"], found["SPARK_LOCAL_DIRS"]) == ("x", str(tmp_path))
+    assert found["PYSPARK_PYTHON"] == sys.executable
 
 
 @pytest.mark.parametrize(
@@ -107,25 +107,16 @@ def test_the_reason_of_a_failed_submit(log: str, said: str) -> None:
     assert reason(log).startswith(said)
 
 
-def stand_in(folder: Path, monkeypatch: pytest.MonkeyPatch, script: str) -> None:
-    """A spark-submit beside a Python, which does something else."""
-    submit = folder / "spark-submit"
-    submit.write_text(f"#!/bin/sh\n{script}\n", encoding="utf-8")
-    submit.chmod(0o755)
-    monkeypatch.setattr(sys, "executable", str(folder / "python"))
-    monkeypatch.setattr(rewrites, "spark_environment", dict)
-
-
 def tables(folder: Path) -> tuple[Table, Table]:
     return write_table(folder / "small", rows=2, tasks=1), write_table(folder / "large", rows=2, tasks=2)
 
 
 def test_a_failed_submit_is_one_sentence_and_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    stand_in(tmp_path, monkeypatch, "echo 'x.SparkException: Could not parse Master URL'; exit 1")
+    fake_submit(tmp_path, monkeypatch, "echo 'x.SparkException: Could not parse Master URL'; exit 1")
     small, large = tables(tmp_path)
     with pytest.raises(OpsError, match=r"^spark-submit to odd failed: Could not parse Master URL$"):
         submitted(small, large, "odd")
-    assert sorted({p.name for p in tmp_path.iterdir() if p.is_dir()}) == ["large", "small"]
+    assert sorted({p.name for p in tmp_path.iterdir() if p.is_dir()}) == ["java", "large", "small"]
 
 
 def is_running(process_id: int) -> bool:
@@ -136,17 +127,11 @@ def is_running(process_id: int) -> bool:
         return False
 
 
+@pytest.mark.usefixtures("interruptible")
 def test_an_interrupt_ends_the_submit_and_what_it_started(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     child = tmp_path / "child"
-    stand_in(tmp_path, monkeypatch, f"sleep 600 & echo $! > {child}; wait")
-
-    def interrupted(*_: object) -> None:
-        while not child.exists() or not child.read_text().strip():
-            time.sleep(0.01)
-        raise KeyboardInterrupt
-
+    fake_submit(tmp_path, monkeypatch, f"sleep 600 & echo $! > {child}; {INTERRUPT}; wait")
     small, large = tables(tmp_path)
-    monkeypatch.setattr(submit, "_waited", interrupted)
     with pytest.raises(KeyboardInterrupt):
         submitted(small, large, "local")
     # A process that was killed ends as soon as it is given the CPU.
@@ -154,14 +139,14 @@ def test_an_interrupt_ends_the_submit_and_what_it_started(tmp_path: Path, monkey
     while is_running(int(child.read_text())) and time.monotonic() < deadline:
         time.sleep(0.01)
     assert not is_running(int(child.read_text()))
-    assert sorted({p.name for p in tmp_path.iterdir() if p.is_dir()}) == ["large", "small"]
+    assert sorted({p.name for p in tmp_path.iterdir() if p.is_dir()}) == ["java", "large", "small"]
 
 
 def test_settings_of_the_deployment_do_not_bend_the_measurement(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     seen = tmp_path / "environment"
-    stand_in(tmp_path, monkeypatch, f"env > {seen}; exit 1")
+    fake_submit(tmp_path, monkeypatch, f"env > {seen}; exit 1")
     monkeypatch.setenv("OMNIGRAPH_OPS_MAX_REWRITE_BYTES_PER_SECOND", "1")
     monkeypatch.setenv("AWS_REGION", "x")
     small, large = tables(tmp_path)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import json
 import os
@@ -13,19 +14,21 @@ import time
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
-from types import SimpleNamespace
 
 import pytest
 
 from omnigraph_ops import serde
-from omnigraph_ops.coordination import lease as lease_module
 from omnigraph_ops.coordination.environment import start_of, this_machine
-from omnigraph_ops.coordination.lease import Lease, committer_lease, read_lease, working_holder
+from omnigraph_ops.coordination.lease import Lease, LeaseKeeper, committer_lease, read_lease, working_holder
 from omnigraph_ops.coordination.state import LEASE_PATH
 from omnigraph_ops.errors import LeaseHeld, OpsError, StorageError
 from omnigraph_ops.storage.store import Storage
-from tests.support.leases import bury_holders, dead_pid, is_free, most_holders, refuse_releases, take_over
+from tests.support.edges import when_asked
+from tests.support.leases import dead_pid, is_free, most_holders, refuse_releases, take_over
+from tests.support.waits import instead_of_sleep, stop_lease_clock
 
+TOO_LONG_TO_RENEW = 1800.0
+"""With this TTL no test lasts until its holder renews the lease."""
 LEASE = Lease(number=3, token="t", owner="o", purpose="p", ttl_seconds=0.3, pid=1, machine="elsewhere")
 
 
@@ -38,15 +41,14 @@ def storage(tmp_path: Path) -> Storage:
 def watcher_sleeps(monkeypatch: pytest.MonkeyPatch) -> list[Callable[[], object]]:
     """Whoever waits for a lease sees time pass only while it sleeps, and each time these are called: no machine is
     too busy for the others to act meanwhile."""
-    clock, meanwhile = [0.0], list[Callable[[], object]]()
+    clock, meanwhile = stop_lease_clock(monkeypatch), list[Callable[[], object]]()
 
     def sleep(seconds: float) -> None:
-        clock[0] += seconds
+        clock.seconds += seconds
         for act in meanwhile:
             act()
 
-    monkeypatch.setattr(lease_module, "_clock", lambda: clock[0])
-    monkeypatch.setattr(lease_module, "time", SimpleNamespace(sleep=sleep, time=time.time))
+    instead_of_sleep(monkeypatch, sleep)
     return meanwhile
 
 
@@ -207,55 +209,46 @@ def test_whoever_read_an_old_number_does_not_become_a_second_holder(
 ) -> None:
     """It was stopped between reading number 3 and creating number 4, which came and went meanwhile."""
     put(storage, replace(LEASE, released=True))
-    stale = read_lease(storage)
-    bury_holders(storage)
-    with committer_lease(storage, purpose="a", ttl_seconds=30, wait_seconds=0):
-        pass
-    with committer_lease(storage, purpose="b", ttl_seconds=30, wait_seconds=0) as keeper:
-        assert (keeper.number, len(storage.list("__maintenance"))) == (5, 1)
-        real = lease_module.read_lease
-        answers = iter([stale])
-        monkeypatch.setattr(lease_module, "read_lease", lambda *args: next(answers, None) or real(*args))
+    holders = list[LeaseKeeper]()
+
+    def come_and_go() -> None:
+        with committer_lease(storage, purpose="a", ttl_seconds=30, wait_seconds=0):
+            pass
+        holders.append(others.enter_context(committer_lease(storage, purpose="b", ttl_seconds=30, wait_seconds=0)))
+        assert (holders[0].number, len(storage.list("__maintenance"))) == (5, 1)
+
+    with contextlib.ExitStack() as others:
+        when_asked(monkeypatch, Storage, "create", come_and_go, about=f"{LEASE_PATH}-{4:020d}")
         with pytest.raises(LeaseHeld), committer_lease(storage, purpose="late", ttl_seconds=30, wait_seconds=0.2):
             pass
-        keeper.assert_held()
+        holders[0].assert_held()
 
 
 def test_a_stop_between_the_question_and_the_answer_does_not_pass(
     storage: Storage, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """After a stop of more than two thirds of its TTL a holder renews before it goes on, or finds that it lost."""
-    clock = [0.0]
-    monkeypatch.setattr(lease_module, "_clock", lambda: clock[0])
-    monkeypatch.setattr(lease_module.LeaseKeeper, "_renew_forever", lambda _self: None)
-    with committer_lease(storage, purpose="mine", ttl_seconds=30, wait_seconds=0) as keeper:
-        real, taken = Storage.list, threading.Event()
+    clock = stop_lease_clock(monkeypatch)
+    with committer_lease(storage, purpose="mine", ttl_seconds=TOO_LONG_TO_RENEW, wait_seconds=0) as keeper:
 
-        def stopped(self: Storage, folder: str) -> tuple[str, ...]:
-            found = real(self, folder)
-            if not taken.is_set():
-                taken.set()
-                clock[0] += 100
-                take_over(storage)
-            return found
+        def stopped() -> None:
+            clock.seconds += 4 * TOO_LONG_TO_RENEW
+            take_over(storage)
 
-        with monkeypatch.context() as patch:
-            patch.setattr(Storage, "list", stopped)
-            with pytest.raises(LeaseHeld, match="taken over"):
-                keeper.assert_held()
+        when_asked(monkeypatch, Storage, "list", stopped, after=True)
+        with pytest.raises(LeaseHeld, match="taken over"):
+            keeper.assert_held()
 
 
 def test_who_asks_often_looks_at_the_store_when_no_renewal_landed_lately(
     storage: Storage, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    clock = [0.0]
-    monkeypatch.setattr(lease_module, "_clock", lambda: clock[0])
-    monkeypatch.setattr(lease_module.LeaseKeeper, "_renew_forever", lambda _self: None)
-    with committer_lease(storage, purpose="mine", ttl_seconds=30, wait_seconds=0) as keeper:
+    clock = stop_lease_clock(monkeypatch)
+    with committer_lease(storage, purpose="mine", ttl_seconds=TOO_LONG_TO_RENEW, wait_seconds=0) as keeper:
         take_over(storage)
-        clock[0] = 19
+        clock.seconds = TOO_LONG_TO_RENEW * 0.66
         keeper.assert_lately()  # nobody can have taken it over by then
-        clock[0] = 21
+        clock.seconds = TOO_LONG_TO_RENEW * 0.67
         with pytest.raises(LeaseHeld, match="taken over"):
             keeper.assert_lately()
 

