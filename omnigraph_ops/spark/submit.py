@@ -11,9 +11,10 @@ import tempfile
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TypeVar
+from typing import IO, TypeVar
 
 from omnigraph_ops import serde
 from omnigraph_ops.errors import NotInstalled, OpsError, StorageError
@@ -140,17 +141,34 @@ def run_submit(
         subprocess.TimeoutExpired: it took longer than `most_seconds`.
     """
     with log.open("wb") as output:
-        try:
-            # A session of its own: launcher, JVM and driver are ended together.
-            process = subprocess.Popen(
-                list(command), env=dict(environment), stdout=output, stderr=subprocess.STDOUT, start_new_session=True
-            )
-        except OSError as error:
-            raise OpsError(f"spark-submit could not be started: {error}") from None
+        process = _started(command, environment, output)
         try:
             return _waited(process, check, most_seconds)
         finally:
             _end(process)
+
+
+def _started(command: Sequence[str], environment: Mapping[str, str], output: IO[bytes]) -> subprocess.Popen[bytes]:
+    """The submit; raises as `run_submit`. Starts a process.
+
+    In a thread, where no signal arrives: an interrupt inside of `Popen` would leave a process that nobody ends.
+    """
+
+    def start() -> subprocess.Popen[bytes]:
+        # A session of its own: launcher, JVM and driver are ended together.
+        return subprocess.Popen(
+            list(command), env=dict(environment), stdout=output, stderr=subprocess.STDOUT, start_new_session=True
+        )
+
+    with ThreadPoolExecutor(max_workers=1) as pool:
+        starting = pool.submit(start)
+        try:
+            return starting.result()
+        except OSError as error:
+            raise OpsError(f"spark-submit could not be started: {error}") from None
+        except BaseException:
+            _end(starting.result())
+            raise
 
 
 def reason(log: str) -> str:

@@ -6,6 +6,7 @@ import errno
 import json
 import os
 import shutil
+import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -352,6 +353,30 @@ def test_who_lost_the_lease_moves_and_deletes_nothing_of_a_quarantine(
         effect(graph.with_run(Beside(lambda: take_over(graph.storage))), name)
     assert all(graph.storage.exists(place_of(name, path)) for path in left)
     assert not any(graph.storage.exists(path) for path in left)
+
+
+def test_no_manifest_comes_back_before_all_else_is_there(
+    demo_graph: DemoGraph, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    graph = demo_graph(**SMALL)
+    path = drop(graph, KNOWS)
+    data = {p for p in below(graph, path) if "/_versions/" not in p}
+    assert len(below(graph, path)) >= 16, "fewer files are moved one after the other"
+    age(graph.uri)
+    name = run(graph, quarantine=True)[1].quarantine_id
+    link, missing = os.link, set[str]()
+
+    def see(source: str, target: str, **options: bool) -> None:
+        if target.endswith(".manifest"):
+            missing.update(data - set(below(graph, path)))
+        else:
+            time.sleep(0.02)
+        link(source, target, **options)
+
+    monkeypatch.setattr(os, "link", see)
+    assert name is not None
+    assert restore(graph, name).failed == ()
+    assert missing == set()
 
 
 def test_manifests_come_back_last(demo_graph: DemoGraph, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -160,12 +160,16 @@ def restore(graph: Graph, quarantine_id: str, *, progress: Progress = SILENT) ->
         kept = _kept(graph, quarantine_id)
         files = [f for f in _files(graph, record) if f.path in kept] if kept else []
         _refuse_new_chains(graph, record, kept.keys())
-        # Without its manifests a dataset is not there: it appears when all of it is.
-        files.sort(key=lambda f: ("/_versions/" in f.path, f.path))
+        files.sort(key=lambda f: f.path)
         unnamed = sorted(kept.keys() - {f.path for f in files})
         work = _Batches(graph=graph, keeper=keeper, record=record, kept=kept, progress=progress)
         bring_back = partial(_bring_back, graph, quarantine_id)
-        done, failed = work.each("restored", "restoring", [f.path for f in files], bring_back)
+        done, failed = list[Stored](), list[SparedFile]()
+        # Without its manifests a dataset is not there: it appears when all of it is.
+        for are_manifests in (False, True):
+            paths = [f.path for f in files if ("/_versions/" in f.path) == are_manifests]
+            back, faults = work.each("restored", "restoring", paths, bring_back)
+            done, failed = done + back, failed + faults
         failed += [SparedFile(path=path, reason=_UNNAMED) for path in unnamed]
         discard_if_empty(graph, quarantine_id)
     return _report(graph, record, "restored", done, tuple(failed))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import subprocess
 import sys
 import threading
 import time
@@ -69,6 +70,26 @@ def test_a_failed_job_says_whether_to_repeat_it(
     with pytest.raises(OpsError, match=said) as caught:
         ask()
     assert type(caught.value) is kind
+
+
+def test_an_interrupt_while_the_submit_starts_ends_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    fake_submit(tmp_path, monkeypatch, "exec sleep 600")
+    real, started = subprocess.Popen, list[subprocess.Popen[bytes]]()
+
+    def interrupted(*words: object, **options: object) -> subprocess.Popen[bytes]:
+        started.append(real(*words, **options))  # type: ignore[call-overload]
+        os.kill(os.getpid(), signal.SIGINT)
+        time.sleep(0.3)
+        return started[0]
+
+    monkeypatch.setattr(subprocess, "Popen", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        ask()
+    try:
+        assert started[0].poll() is not None
+    finally:
+        started[0].kill()
+        started[0].wait()
 
 
 def test_a_master_on_which_spark_did_not_start_is_asked_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
