@@ -168,6 +168,8 @@ class StampFormat:
     text_writer: TextWriter | None = None
     """How text indexes are written; None where whoever wrote an index decides."""
     compacts_blobs = True
+    compares_blobs = False
+    """Whether a merge of the engine compares rows by where their blobs lie, which a rewrite changes."""
     leaves_stale_entries = False
     """Whether the Lance of the engine leaves entries of updated rows in the indexes that it folds."""
     limits_text_search = False

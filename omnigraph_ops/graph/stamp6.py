@@ -58,6 +58,7 @@ class Stamp6(StampFormat):
         release="10.0.0", reads=frozenset({Analyser.LANCE_8, Analyser.LANCE_10}), folds=True, certifies=True
     )
     sidecar_version = 9
+    compares_blobs = True
     compares_sidecar_paths = True
     compares_heads = True
     engines_lance = "lance 9."
