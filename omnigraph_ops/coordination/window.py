@@ -35,7 +35,7 @@ from omnigraph_ops.graph.sidecars import engine_root, sidecar_names, sidecar_pat
 from omnigraph_ops.graph.state import TableEntry, TableUpdate
 from omnigraph_ops.lance.commits import Change, Draft
 from omnigraph_ops.lance.evidence import other_rows
-from omnigraph_ops.lance.gateway import Dataset, DatasetMissing, live_rows
+from omnigraph_ops.lance.gateway import CommitConflict, Dataset, DatasetMissing, live_rows
 from omnigraph_ops.parallel import asked
 from omnigraph_ops.storage.inventory import first_missing, remove_files, remove_folder
 
@@ -147,9 +147,13 @@ class ArmedWindow:
 
         Raises:
             StorageError: files of a change are not there, and nobody who asks for the lease first can remove them now.
+            CommitConflict: a branch was made since, whose merges compare where the blobs lie that a rewrite moves.
         """
         for change in changes:
             refuse_missing(self.graph, self.entry, change)
+            if change.name == "Rewrite" and (branch := self.graph.blobs_kept_for(self.entry.table_key)) is not None:
+                made = f"branch {branch!r} was made since the rewrite of {self.entry.table_key} was planned"
+                raise CommitConflict(f"{made}, and its merges compare where blobs lie; nothing was committed")
         entry = ready.state.get(self.entry.table_key)
         current = entry is not None and (entry.path, entry.version) == (self.entry.path, self.entry.version)
         return current and self.graph.open_head(self.entry).version == self.entry.version

@@ -203,6 +203,16 @@ class Graph:
         """The names of the graph's own branches, without main and without internal ones. Reads."""
         return tuple(b.name for b in self.lance_branches() if not is_schema_apply_lock(b.name))
 
+    def blobs_kept_for(self, table_key: str) -> str | None:
+        """A branch whose merges compare where the blobs of a table lie, None where a rewrite may move them. Reads.
+
+        Engine 0.9 compares rows as text, and of a blob its description. After a rewrite on main each row with a blob
+        counts as changed there, so a merge of a branch that updated or deleted one is refused. A branch that is made
+        later starts from the rewritten table.
+        """
+        spec = self.catalog.get(table_key) if self.format.compares_blobs else None
+        return next(iter(self.branches()), None) if spec is not None and spec.blob_columns else None
+
     def stored_branches(self, path: str) -> frozenset[str]:
         """The Lance branches of a dataset by the files that make them: in one listing, names only. Reads."""
         names = self.storage.list(f"{path}/_refs/branches")

@@ -18,7 +18,7 @@ import pyarrow as pa
 from omnigraph_ops.errors import CorruptGraph
 from omnigraph_ops.graph.lance_manifest import field_numbers, index_segments, read_manifest, stored_versions, writer_of
 from omnigraph_ops.graph.layout import MANIFEST_DIR
-from omnigraph_ops.graph.schema import Catalog
+from omnigraph_ops.graph.schema import Catalog, TableIdentity
 from omnigraph_ops.graph.state import BranchState, GraphCommit, TableEntry, TableUpdate
 from omnigraph_ops.lance.gateway import SYSTEM_PREFIX, Dataset, FragmentRows, LanceGateway
 from omnigraph_ops.storage.store import Storage
@@ -168,6 +168,8 @@ class StampFormat:
     text_writer: TextWriter | None = None
     """How text indexes are written; None where whoever wrote an index decides."""
     compacts_blobs = True
+    compares_blobs = False
+    """Whether a merge of the engine compares rows by where their blobs lie, which a rewrite changes."""
     leaves_stale_entries = False
     """Whether the Lance of the engine leaves entries of updated rows in the indexes that it folds."""
     limits_text_search = False
@@ -204,6 +206,10 @@ class StampFormat:
     def about(self, rows: pa.Table, tables: Collection[str]) -> pa.Table:
         """Those rows of a graph manifest that say what it publishes of some tables, and its lineage. Pure."""
         raise NotImplementedError
+
+    def was_called(self, rows: pa.Table, identity: TableIdentity, table_key: str) -> bool:
+        """Whether a graph manifest published a version of the table under that key, before a rename. Pure."""
+        return False
 
     def decode(self, context: GraphContext, rows: pa.Table, branch: str | None, manifest_version: int) -> BranchState:
         """The branch state from all rows of its graph manifest; raises `CorruptGraph`. Pure but for links."""

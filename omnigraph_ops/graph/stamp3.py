@@ -144,6 +144,7 @@ class Stamp3(StampFormat):
             manifest_version=manifest_version,
             entries=sorted_entries(entries, root),
             head_commit_id=None,
+            dropped=frozenset(tombstones.keys() - {entry.table_key for entry in entries}),
         )
 
     def publish_rows(self, state: BranchState, updates: tuple[TableUpdate, ...], lineage: Lineage) -> pa.Table | None:

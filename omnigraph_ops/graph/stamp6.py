@@ -58,6 +58,7 @@ class Stamp6(StampFormat):
         release="10.0.0", reads=frozenset({Analyser.LANCE_8, Analyser.LANCE_10}), folds=True, certifies=True
     )
     sidecar_version = 9
+    compares_blobs = True
     compares_sidecar_paths = True
     compares_heads = True
     engines_lance = "lance 9."
@@ -82,6 +83,10 @@ class Stamp6(StampFormat):
         lineage = pc.is_in(rows.column("object_type"), pa.array(["graph_commit", "graph_head"]))
         return rows.filter(pc.or_(pc.is_in(rows.column("stable_table_id"), identities), lineage))
 
+    def was_called(self, rows: pa.Table, identity: TableIdentity, table_key: str) -> bool:
+        named = _identified(rows.filter(pc.equal(rows.column("table_key"), table_key)), "table_version")
+        return any(_identity(row) == identity for row in named.select(["object_id", *_IDENTITY]).to_pylist())
+
     def decode(self, context: GraphContext, rows: pa.Table, branch: str | None, manifest_version: int) -> BranchState:
         root = context.storage.root
         data = checked_rows(rows, MANIFEST_SCHEMA_6, root)
@@ -101,6 +106,7 @@ class Stamp6(StampFormat):
             manifest_version=manifest_version,
             entries=sorted_entries(entries, root),
             head_commit_id=_lineage_head(of_type(data, "graph_commit")),
+            dropped=frozenset(tombstones.keys() - {entry.identity for entry in entries}),
         )
 
     def publish_rows(self, state: BranchState, updates: tuple[TableUpdate, ...], lineage: Lineage) -> pa.Table | None:

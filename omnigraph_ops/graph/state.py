@@ -170,6 +170,8 @@ class BranchState:
     """Sorted by key."""
     head_commit_id: str | None
     """The lineage head, where lineage lives in the graph manifest (stamp 6)."""
+    dropped: frozenset[TableIdentity | str] = frozenset()
+    """Tables that a schema apply dropped, by identity, or by key where they have none."""
 
     @property
     def identities(self) -> frozenset[tuple[str, TableIdentity | None]]:

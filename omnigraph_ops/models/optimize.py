@@ -137,7 +137,7 @@ class TablePlan:
     pending_indexes: tuple[PendingIndex, ...] = ()
     compaction_tasks: int = 0
     leaves_fragments: bool = False
-    """Whether fragments stay as they are, for the sake of an index that would lose hits."""
+    """Whether fragments stay as they are, for the sake of an index that would lose hits, or of merges."""
     strip_auto_cleanup: bool = False
     reason: str = ""
     error: str | None = None

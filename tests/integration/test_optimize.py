@@ -17,7 +17,7 @@ from omnigraph_ops.graph.layout import new_ulid
 from omnigraph_ops.graph.sidecars import write_sidecar
 from omnigraph_ops.lance.gateway import Dataset, LanceFailure, auto_cleanup_keys
 from omnigraph_ops.lance.tables import table_facts
-from omnigraph_ops.models.optimize import OptimizeDecision, OptimizeReport, SkipReason
+from omnigraph_ops.models.optimize import BinaryCopy, OptimizeDecision, OptimizeReport, SkipReason
 from omnigraph_ops.progress import Lines, Run
 from omnigraph_ops.stages.optimize.run import optimize_all, optimize_table, plan_optimize
 from omnigraph_ops.stages.optimize.stage import report_view
@@ -89,6 +89,24 @@ def test_more_tables_than_workers_do_not_mistake_each_other_for_a_crash(demo_gra
     graph = demo_graph(node_types=14, loads=2, rows=4, settings=Settings(concurrency=3))
     assert len(committed(optimize_all(graph))) == 17
     assert_pins_are_heads(graph)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("copied", [BinaryCopy.NEVER, BinaryCopy.ALWAYS])
+def test_a_rewrite_keeps_the_versions_of_every_row(demo_graph: DemoGraph, stamp: int, copied: BinaryCopy) -> None:
+    """By them a merge of engine 0.9 finds the rows that were inserted on a branch."""
+    settings = TWO_WINDOWS.model_copy(update={"binary_copy": copied})
+    graph = demo_graph(stamp=stamp, **SMALL, deletes=2, updates=5, settings=settings)
+    columns = ["id", "_rowid", "_row_created_at_version", "_row_last_updated_at_version"]
+
+    def versions() -> dict[str, list[dict[str, object]]]:
+        found = {e.table_key: graph.open_pinned(e).scanner(columns=columns) for e in graph.state().entries}
+        return {key: scanner.to_table().to_pylist() for key, scanner in found.items()}
+
+    before = versions()
+    assert any(row[columns[2]] != row[columns[3]] for rows in before.values() for row in rows)
+    assert committed(optimize_all(graph)) == set(before)
+    assert versions() == before
 
 
 @pytest.mark.slow

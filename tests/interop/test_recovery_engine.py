@@ -11,6 +11,7 @@ import pytest
 
 from omnigraph_ops.graph.graph import Graph
 from omnigraph_ops.graph.opening import open_graph
+from omnigraph_ops.graph.sidecars import sidecar_path
 from omnigraph_ops.models.health import CheckStatus
 from omnigraph_ops.stages.recovery.check import check
 from omnigraph_ops.stages.recovery.recover import recover
@@ -18,7 +19,8 @@ from tests.crash.conftest import build_stage
 from tests.crash.harness_scenarios import SCENARIOS
 from tests.crash.harness_state import QUICK
 from tests.interop.engine import engine, people
-from tests.support.sidecars import audit_rows, commit_rows
+from tests.support.sidecars import arm, audit_rows, commit_rows
+from tests.support.writers import entry_of
 
 pytestmark = pytest.mark.interop
 # Minted or clocked by whoever recovers.
@@ -75,3 +77,41 @@ def test_deletes_that_0_7_never_published_are_rolled_back(tmp_path: Path, branch
     oracle.delete_person(root, "p11", branch=branch)
     left = oracle.export(root, branch)
     assert set(left) < set(rows)
+
+
+_TWO = "node Person {\n    name: String @key\n}\nnode Project {\n    code: String @key\n}\n"
+_ONE = _TWO.partition("node Project")[0]
+_APPLIED = {
+    "renamed": (_TWO.replace("node Project", 'node Plan @rename_from("Project")'),),
+    "dropped": (_ONE,),
+    "made anew": (_ONE, _TWO),
+}
+
+
+@pytest.mark.parametrize("moved", [False, True], ids=["armed", "committed"])
+@pytest.mark.parametrize("what", _APPLIED)
+def test_a_schema_apply_while_an_optimize_is_armed_locks_no_graph(tmp_path: Path, what: str, moved: bool) -> None:
+    """It looked for sidecars before ours was there, and the process that would remove ours was killed."""
+    oracle, root = engine(6), tmp_path / "g.omni"
+    oracle.init(root, _TWO)
+    for start in (0, 4, 8):
+        names = [("Person", "name", f"p{n}") for n in range(start, start + 4)]
+        names += [("Project", "code", f"c{n}") for n in range(start, start + 4)]
+        oracle.load(root, [{"type": kind, "data": {key: value}} for kind, key, value in names])
+    graph = open_graph(str(root), QUICK)
+    entry = entry_of(graph, "node:Project")
+    sidecar = root / sidecar_path(arm(graph, "node:Project"))
+    raw = sidecar.read_bytes()
+    sidecar.unlink()
+    for schema in _APPLIED[what]:
+        oracle.apply_schema(root, schema)
+    rows = oracle.export(root)
+    if moved:
+        graph.open_at(entry.path).optimize.compact_files()
+    sidecar.write_bytes(raw)
+    assert oracle.run("export", "--store", str(root), check=False).returncode == 1
+    report = recover(open_graph(str(root), QUICK))
+    action = "rolled_forward" if moved and what == "renamed" else "rolled_back"
+    assert ([o.action for o in report.outcomes], report.status) == ([action], CheckStatus.CLEAN)
+    assert oracle.export(root) == rows
+    oracle.load(root, [{"type": "Person", "data": {"name": "another"}}])

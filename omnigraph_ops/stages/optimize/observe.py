@@ -131,6 +131,7 @@ def observe_table(graph: Graph, entry: TableEntry, policy: OptimizePolicy) -> Ta
         dead=with_dead_entries(head, facts, limited_kinds(texts=graph.format.limits_text_search)),
         stale=stale_indexes(head, facts) if graph.format.leaves_stale_entries else frozenset(),
         lost=lost,
+        blobs_kept_for=graph.blobs_kept_for(entry.table_key),
     )
 
 

@@ -80,6 +80,8 @@ class TableObservation:
     """Indexes that lack files; in `facts` they cover nothing."""
     dead: DeadEntries = field(default_factory=DeadEntries)
     """Indexes with entries of rows that are gone, hidden from queries or not, of the kinds where that matters."""
+    blobs_kept_for: str | None = None
+    """A branch whose merges compare where the blobs of the table lie."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -136,21 +138,21 @@ def plan_table(seen: TableObservation, policy: OptimizePolicy) -> TablePlan:
 def _plan_facts(seen: TableObservation, facts: TableFacts, policy: OptimizePolicy) -> TablePlan:
     work, waiting = _index_work(seen, facts, policy)
     groups = _groups(facts, policy, work) if work.folds or work.builds else _lances_own(facts)
-    kept: Collection[str] = ()
-    if seen.dead.possible & unhidden_by(groups, facts.indexes):
+    left = _left_for_merges(seen) if groups or facts.compaction_tasks else None
+    if left is None and seen.dead.possible & unhidden_by(groups, facts.indexes):
         groups = _groups(facts, policy, work, seen.dead.possible)
         unhidden = seen.dead.possible & unhidden_by(groups, facts.indexes)
         work, waiting = _index_work(seen, facts, policy, unhidden)
         kept = sorted(unhidden - {fold.name for fold in work.folds})
-        groups = () if kept else groups
+        left = f"no fragment is rewritten, because searches by {', '.join(kept)} would lose hits" if kept else None
+    groups = () if left else groups
     folds, builds, pending = work.folds, work.builds, work.pending
     rewritten = [f for group in groups for f in group]
-    productive = bool(folds or builds or groups or (facts.compaction_tasks and not kept))
+    productive = bool(folds or builds or groups or (facts.compaction_tasks and not left))
     rewrite_bytes = sum(f.data_bytes for f in rewritten)
     spark = bool(rewritten) and rewrite_bytes >= policy.spark_threshold_bytes
     shares = shares_of(facts, seen.spec, policy.target_rows, tuple(p.column for p in pending), policy.task_bytes)
     won_back = parts_of(put_right(shares, folding=bool(folds or builds)), policy.thresholds.fragments)
-    left = f"no fragment is rewritten, because searches by {', '.join(kept)} would lose hits" if kept else None
     notes = (waiting.sentence(facts.rows) if waiting else None, left, owners_note(facts, policy))
     plan = TablePlan(
         table_key=seen.spec.table_key,
@@ -169,7 +171,7 @@ def _plan_facts(seen: TableObservation, facts: TableFacts, policy: OptimizePolic
         builds=builds,
         pending_indexes=pending,
         compaction_tasks=len(groups),
-        leaves_fragments=bool(kept),
+        leaves_fragments=left is not None,
         strip_auto_cleanup=productive and policy.owns_config and bool(facts.auto_cleanup_keys),
         reason="; ".join(filter(None, (_reason(folds, builds, len(rewritten)), *notes))),
     )
@@ -197,6 +199,12 @@ def _index_work(
     folds = with_purges(folds, facts.indexes, shown, unhidden)
     work = IndexWork(folds=with_retrains(folds, seen.vectors), builds=builds, pending=pending)
     return with_texts(work, facts, seen.texts), waiting
+
+
+def _left_for_merges(seen: TableObservation) -> str | None:
+    if seen.blobs_kept_for is None:
+        return None
+    return f"no fragment is rewritten, because a merge of branch {seen.blobs_kept_for!r} compares where blobs lie"
 
 
 _SKIP_SENTENCES = {

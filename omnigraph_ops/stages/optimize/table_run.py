@@ -186,7 +186,7 @@ class TableRun:
         done, rewrite = Effort(), None
         changes, error = self._index_changes(entry, done, hold)
         try:
-            if error is None or not self._purges:
+            if not self.graph.blobs_kept_for(entry.table_key) and (error is None or not self._purges):
                 rewrite = self._rewrite_after(entry, changes)
         except CommitConflict:
             discard(self.graph, entry, changes)
@@ -319,7 +319,7 @@ class TableRun:
 
     def _rewrite_round(self, entry: TableEntry, keeper: LeaseKeeper) -> tuple[TableEntry, bool]:
         """Execute without the committer lease, commit what is still current, remove the rest. Writes."""
-        turn = self._next_round(entry)
+        turn = None if self.graph.blobs_kept_for(entry.table_key) else self._next_round(entry)
         if turn is None:
             return entry, True
         unfit: CommitConflict | None = None

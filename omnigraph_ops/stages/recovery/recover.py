@@ -275,10 +275,11 @@ def _finish_optimize(graph: Graph, sidecar: Sidecar, judgement: Judgement) -> _D
     """Publish a moved table, or only a lineage commit when there is nothing to publish. Writes."""
     (pin,), (proven,) = sidecar.tables, judgement.pins
     classification = judgement.finding.classification
-    entry = graph.published(pin.table_key)
-    if entry is None:
+    # What is published under that key by now may be another table.
+    entry = None if proven.is_dropped else graph.published(proven.table_key)
+    if entry is None and not proven.is_dropped:
         return None
-    if classification is SidecarClass.ROLL_FORWARD:
+    if entry is not None and classification is SidecarClass.ROLL_FORWARD:
         head = graph.open_head(entry)
         if (entry.version, int(head.version)) != (proven.pinned_version, proven.lance_head_version):
             return None
@@ -286,7 +287,7 @@ def _finish_optimize(graph: Graph, sidecar: Sidecar, judgement: Judgement) -> _D
         outcome = AuditOutcome(table_key=pin.table_key, from_version=pin.expected_version, to_version=head.version)
         return "rolled_forward", (outcome,), published
     published = publish(graph, (), actor=RECOVERY_ACTOR)
-    if classification is SidecarClass.STALE:
+    if entry is not None and classification is SidecarClass.STALE:
         outcome = AuditOutcome(table_key=pin.table_key, from_version=pin.expected_version, to_version=entry.version)
         return "stale", (outcome,), published
     return "rolled_back", (), published

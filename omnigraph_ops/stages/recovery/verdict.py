@@ -9,7 +9,7 @@ from omnigraph_ops.errors import GraphError
 from omnigraph_ops.graph.graph import Graph
 from omnigraph_ops.graph.lance_manifest import history
 from omnigraph_ops.graph.sidecars import Sidecar, SidecarFile, SidecarPin, chosen_root
-from omnigraph_ops.graph.state import BranchState
+from omnigraph_ops.graph.state import BranchState, TableEntry
 from omnigraph_ops.lance.evidence import wrong_content
 from omnigraph_ops.lance.gateway import DatasetMissing, LanceFailure
 from omnigraph_ops.models.health import SidecarClass, SidecarFinding
@@ -32,6 +32,8 @@ class PinState:
     """Whether every commit past the pin is of a kind that changes no row."""
     problem: str | None = None
     """What speaks against publishing the HEAD all the same, to end a sentence."""
+    is_dropped: bool = False
+    """Whether a schema apply dropped the table."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -71,10 +73,8 @@ def classify(
             detail=f"its branch {sidecar.branch!r} is gone; an open by the engine discards it",
         )
     lost = [p for p in pins if p.lance_head_version is None or p.pinned_version is None]
-    if lost and sidecar.writer_kind == "SchemaApply" and all(p.pinned_version is None for p in lost):
-        return _engine_decides(sidecar)  # tables that it makes are not published yet
     if lost:
-        return _review("a table it names cannot be read; an open by the engine would fail")
+        return _classify_lost(sidecar, lost)
     if proven is not None:
         return proven
     if any((p.lance_head_version or 0) < (p.pinned_version or 0) for p in pins):
@@ -84,9 +84,23 @@ def classify(
     return _classify_loose(sidecar, pins)
 
 
-def _classify_loose(sidecar: Sidecar, pins: tuple[PinState, ...]) -> SidecarVerdict:
+def _classify_lost(sidecar: Sidecar, lost: Sequence[PinState]) -> SidecarVerdict:
+    if sidecar.writer_kind == "SchemaApply" and all(p.pinned_version is None for p in lost):
+        return _engine_decides(sidecar)  # tables that it makes are not published yet
+    if _is_single_optimize(sidecar) and lost[0].is_dropped:
+        detail = "its table was dropped since, so every open of the engine fails; it is withdrawn"
+        return SidecarVerdict(classification=SidecarClass.ROLL_BACK, recoverable=True, detail=_who(detail, True))
+    return _review("a table it names cannot be read; an open by the engine would fail")
+
+
+def _is_single_optimize(sidecar: Sidecar) -> bool:
+    """Whether it is of an optimize of one table of main, which `recover` may finish. Pure."""
     on_main = sidecar.branch is None and all(pin.table_branch is None for pin in sidecar.tables)
-    ours = sidecar.writer_kind == "Optimize" and len(pins) == 1 and on_main
+    return sidecar.writer_kind == "Optimize" and len(sidecar.tables) == 1 and on_main
+
+
+def _classify_loose(sidecar: Sidecar, pins: tuple[PinState, ...]) -> SidecarVerdict:
+    ours = _is_single_optimize(sidecar)
     moved = [p for p in pins if p.lance_head_version != p.pinned_version]
     if len(moved) == len(pins) and all(p.pinned_version == p.expected_version for p in pins):
         problems = [f"{p.table_key} {p.problem}" for p in pins if p.problem is not None]
@@ -233,15 +247,23 @@ def _spelling_note(graph: Graph, sidecar: Sidecar, classification: SidecarClass)
 def pin_states(graph: Graph, sidecar: Sidecar) -> tuple[PinState, ...]:
     """Pin and HEAD of every table that a sidecar names. Reads."""
     state = graph.state(sidecar.branch)
-    # It names a table that it renames by the new key, under which nothing is published yet.
-    renames = sidecar.writer_kind == "SchemaApply"
-    return tuple(_pin_state(graph, state, pin, renames=renames) for pin in sidecar.tables)
+    return tuple(_pin_state(graph, state, pin, sidecar.writer_kind) for pin in sidecar.tables)
 
 
-def _pin_state(graph: Graph, state: BranchState, pin: SidecarPin, *, renames: bool) -> PinState:
-    entry = state.get(pin.table_key)
-    if renames and pin.identity is not None:
-        entry = next((e for e in state.entries if e.identity == pin.identity), None)
+def _entry_of(graph: Graph, state: BranchState, pin: SidecarPin, kind: str) -> TableEntry | None:
+    """What is published of the table that a sidecar names. Reads."""
+    if pin.identity is None or kind not in {"SchemaApply", "Optimize"}:
+        return state.get(pin.table_key)
+    entry = next((e for e in state.entries if e.identity == pin.identity), None)
+    # A schema apply names a table that it renames by the new key, under which nothing is published yet.
+    if entry is None or entry.table_key == pin.table_key or kind == "SchemaApply":
+        return entry
+    rows = graph.context.manifest_rows.of(graph.manifest(state.branch), state.branch)
+    return entry if graph.format.was_called(rows, pin.identity, pin.table_key) else None
+
+
+def _pin_state(graph: Graph, state: BranchState, pin: SidecarPin, kind: str) -> PinState:
+    entry = _entry_of(graph, state, pin, kind)
     head: int | None = None
     if entry is not None and (pin.identity is None or pin.identity == entry.identity):
         try:
@@ -263,4 +285,5 @@ def _pin_state(graph: Graph, state: BranchState, pin: SidecarPin, *, renames: bo
         lance_head_version=head,
         preserves_content=preserved,
         problem=problem,
+        is_dropped=entry is None and (pin.identity or pin.table_key) in state.dropped,
     )
