@@ -179,6 +179,8 @@ _SOURCE = re.compile(r"[,;]?\s*(?:at )?(?:/|\b)[\w./+-]+\.rs:\d+(?::\d+)?")
 """Where Lance's own source raised an error: its text ends with one or more of these."""
 _WRAPPED = re.compile(r"\b(?:External error|LanceError\(\w+\)|Generic N/A error|Wrapped error): ")
 """What Lance puts before the text of an error for each layer that it went through."""
+_REPLY = re.compile(r"<\?xml.*?<Code>([^<]*)</Code>(?:\s*<Message>([^<]*)</Message>)?.*?(?:</Error>|$)", re.DOTALL)
+"""What S3 answers, with the code and the message that say why. Some replies also have the id of the key."""
 _OS_ERROR = re.compile(r"\(os error (\d+)\)")
 """How Lance names an error of the operating system."""
 _NO_CREDENTIALS = re.compile(r"Unable to locate credentials|CredentialsNotLoaded|NoCredentialsError")
@@ -192,6 +194,10 @@ _REMEDIES: tuple[tuple[re.Pattern[str], str], ...] = (
         "machine, then the rights of docs/reference/rights.md",
     ),
     (
+        re.compile("InvalidAccessKeyId|SignatureDoesNotMatch|ExpiredToken|InvalidToken|RequestTimeTooSkewed"),
+        "check the key and its secret, the age of its session token and the clock of this machine, then run again",
+    ),
+    (
         re.compile(r"Permission denied|Operation not permitted|Access ?Denied|\bForbidden\b", re.IGNORECASE),
         "give this account the rights of docs/reference/rights.md, then run again",
     ),
@@ -199,8 +205,9 @@ _REMEDIES: tuple[tuple[re.Pattern[str], str], ...] = (
 
 
 def first_line(error: BaseException) -> str:
-    """The first line of an error, without the layers of Lance that it went through. Pure."""
-    line = next(iter(str(error).strip().splitlines()), "")
+    """The first line of an error, without the layers of Lance that it went through; the reason of S3. Pure."""
+    said = _REPLY.sub(lambda reply: ": ".join(filter(None, reply.groups())), str(error))
+    line = next(iter(said.strip().splitlines()), "")
     return _WRAPPED.sub("", _SOURCE.sub("", line)) or type(error).__name__
 
 

@@ -43,6 +43,14 @@ def hook(graph: str | None = None) -> Any:
     return OmnigraphHook(graph, omnigraph_conn_id="lake")
 
 
+def test_airflow_masks_the_id_of_a_key_too(connect: Connect) -> None:
+    from airflow.sdk.log import redact
+
+    connect(host="/nowhere", login=f"{SECRET}-login", password=f"{SECRET}-password")
+    hook().address()
+    assert redact(f"the store does not know {SECRET}-login") == "the store does not know ***"
+
+
 @pytest.mark.s3
 def test_a_graph_is_reached_by_the_connection_alone(
     s3_graph: Callable[[DemoSpec], str], s3_server: str, connect: Connect, monkeypatch: pytest.MonkeyPatch

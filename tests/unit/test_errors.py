@@ -97,3 +97,25 @@ def test_what_a_store_raises_is_a_storage_error_and_a_bug_stays_one() -> None:
         raise KeyError("a bug")
     with pytest.raises(FileNotFoundError), translated("read", "x"):
         raise FileNotFoundError
+
+
+_DENIED = (
+    '<?xml version="1.0" encoding="UTF-8"?>\n<Error><Code>InvalidAccessKeyId</Code><Message>The AWS Access Key Id you '
+    "provided does not exist in our records.</Message><AWSAccessKeyId>canary</AWSAccessKeyId></Error>"
+)
+
+
+@pytest.mark.parametrize("reply", [_DENIED, _DENIED.replace("\n", ""), _DENIED.removesuffix("</Error>")])
+def test_of_a_reply_of_s3_its_reason_is_told_and_no_key(reply: str) -> None:
+    said = errors.reason_of(OSError(f"Generic S3 error: Client error with status 403 Forbidden: {reply}"))
+    assert "403 Forbidden: InvalidAccessKeyId: The AWS Access Key Id you provided does not exist" in said
+    assert said.endswith(
+        "; check the key and its secret, the age of its session token and the clock of this machine, then run again"
+    )
+    assert "canary" not in said
+
+
+def test_a_right_that_is_missing_is_told_by_its_code() -> None:
+    reply = "<?xml version='1.0'?><Error><Code>AccessDenied</Code></Error>"
+    said = errors.reason_of(OSError(f"Client error with status 403 Forbidden: {reply}"))
+    assert "Forbidden: AccessDenied; give this account the rights" in said

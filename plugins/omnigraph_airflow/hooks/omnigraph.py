@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from airflow.sdk import BaseHook
 from airflow.sdk.exceptions import AirflowNotFoundException
+from airflow.sdk.log import mask_secret
 from pydantic import ValidationError
 
 from omnigraph_airflow.graphs import entry_named
@@ -162,6 +163,8 @@ class OmnigraphHook(BaseHook):
     ) -> Address:
         store = {} if connection is None else store_variables(connection)
         below = {} if connection is None else settings_variables(connection)
+        for name in SECRETS & store.keys():
+            mask_secret(store[name])  # Airflow itself masks passwords; errors of a store may name the id of a key
         return Address(place=place, graph_id=graph_id, store=store, settings={**below, **settings})
 
     def _connection(self, conn_id: str | None, *, otherwise: str = "") -> Connection | None:
