@@ -2,14 +2,23 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 from typing import Any
 
 from omnigraph_ops.config.settings import Settings
-from omnigraph_ops.errors import ContractError, CorruptGraph, InvalidInput, NotAGraph, UnsupportedStamp
+from omnigraph_ops.errors import ContractError, CorruptGraph, InvalidInput, NotAGraph, StorageError, UnsupportedStamp
 from omnigraph_ops.graph.graph import Graph, RunContext
-from omnigraph_ops.graph.layout import MANIFEST_DIR, RESTORING_PATH, ROOT_FILES, STAMP_KEY
+from omnigraph_ops.graph.layout import (
+    BACKUP_RECORD,
+    BACKUP_START,
+    MANIFEST_DIR,
+    RESTORING_PATH,
+    ROOT_FILES,
+    STAMP_KEY,
+    is_ulid,
+)
 from omnigraph_ops.graph.plain import open_plain
 from omnigraph_ops.graph.stamp import GraphContext, StampFormat
 from omnigraph_ops.graph.stamp3 import Stamp3
@@ -79,6 +88,7 @@ def open_graph(target: str, settings: Settings | None = None, access: StoreAcces
     Without a graph manifest it may be plain Lance: one dataset, or a folder of them.
     """
     storage = Storage(locate(target).root, access)
+    _refuse_backed_up(storage)
     context = GraphContext(storage=storage, lance=LanceGateway(access.lance(storage.root)))
     stamp = _read_stamp(context)
     if stamp is not None:
@@ -96,6 +106,29 @@ def open_graph(target: str, settings: Settings | None = None, access: StoreAcces
         refuse_respelled(storage.root)
         raise _neither(storage)
     return plain
+
+
+def backup_around(place: Storage) -> str | None:
+    """The backup that a place is, or is inside of; None where none is to be seen. Reads."""
+    parts = (os.path.realpath(place.root) if place.is_local else place.root).split("/")
+    for end in range(len(parts), 0, -1):
+        if not is_ulid(parts[end - 1]):
+            continue
+        folder = place.at("/".join(parts[:end]))
+        with contextlib.suppress(StorageError):
+            if folder.exists(BACKUP_RECORD) or folder.exists(BACKUP_START):
+                return folder.root
+    return None
+
+
+def _refuse_backed_up(storage: Storage) -> None:
+    """Refuse the files of a backup, which nothing may change: they would open as a graph. Reads."""
+    backup = backup_around(storage)
+    if backup is not None:
+        what = "a backup" if backup == storage.root else f"a part of the backup {backup}"
+        raise NotAGraph(
+            f"{storage.root} is {what}; nothing was written; restore it to another place with `omnigraph-ops restore`"
+        )
 
 
 def _refuse_unfinished(storage: Storage) -> None:

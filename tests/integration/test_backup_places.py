@@ -63,6 +63,47 @@ def test_a_restore_does_not_go_into_its_backup(demo_graph: DemoGraph, tmp_path: 
     assert tree_of(made.backup) == before
 
 
+@pytest.mark.parametrize("kind", ["finished", "unfinished", "plain", "linked"])
+def test_a_backup_is_not_opened_as_a_graph(demo_graph: DemoGraph, tmp_path: Path, cli: Cli, kind: str) -> None:
+    graph = demo_graph(**SMALL)
+    if kind == "plain":
+        lance.write_dataset(pa.table({"id": [1]}), str(tmp_path / "plain" / "a.lance"))
+        graph = open_graph(str(tmp_path / "plain"))
+    made = backup_graph(graph, str(tmp_path / "backups"))
+    named = made.backup
+    if kind == "unfinished":
+        Path(made.backup, "backup.json").unlink()
+    if kind == "linked":
+        (tmp_path / "link").symlink_to(made.backup)
+        named = str(tmp_path / "link")
+    before = tree_of(made.backup)
+    for below in ("/files", "/files/a.lance") if kind == "plain" else ("/files", "/files/nodes"):
+        for verb in ("plan", "optimize", "cleanup --keep 1 --confirm --yes"):
+            assert_refused(cli(verb, named + below), f"is a part of the backup {made.backup}; nothing was written")
+    assert_refused(cli("plan", made.backup), f"{made.backup} is a backup; nothing was written; restore it to another")
+    assert tree_of(made.backup) == before
+
+
+def test_neither_a_backup_nor_a_restore_goes_into_another_backup(demo_graph: DemoGraph, tmp_path: Path) -> None:
+    graph = demo_graph(**SMALL)
+    made, other = (backup_graph(graph, str(tmp_path / "backups")) for _ in range(2))
+    before = tree_of(made.backup)
+    for place in (made.backup, f"{made.backup}/more", f"{made.backup}/files/nodes"):
+        with pytest.raises(InvalidInput, match=f"is inside the backup {made.backup}"):
+            backup_graph(graph, place)
+        with pytest.raises(InvalidInput, match=f"is inside the backup {made.backup}"):
+            restore_backup(other.backup, place, settings=Settings())
+    assert tree_of(made.backup) == before
+    assert freezes(graph.storage) == ()
+
+
+def test_a_graph_below_a_folder_that_is_named_by_an_id_is_opened(demo_graph: DemoGraph, tmp_path: Path) -> None:
+    place = tmp_path / "01ARZ3NDEKTSV4RRFFQ69G5FAV" / "files"
+    place.parent.mkdir()
+    Path(demo_graph(**SMALL).uri).rename(place)
+    assert open_graph(str(place)).state().entries
+
+
 def test_a_restore_does_not_go_where_branches_would_not_be_found(demo_graph: DemoGraph, tmp_path: Path) -> None:
     graph = demo_graph(**SMALL, written_branches=1)
     made, place = backup_graph(graph, str(tmp_path / "backups")), tmp_path / "what?" / "g"

@@ -16,6 +16,7 @@ from omnigraph_ops import __version__
 from omnigraph_ops.config.terms import BackupOptions
 from omnigraph_ops.errors import CorruptGraph, InvalidInput, LeaseHeld, OpsError, StorageError
 from omnigraph_ops.graph.graph import Graph
+from omnigraph_ops.graph.opening import backup_around
 from omnigraph_ops.models.backup import (
     BackedFile,
     BackupLeft,
@@ -125,8 +126,10 @@ def backup_graph(
 
 
 def _place_outside(graph: Graph, target: str) -> Storage:
-    """The destination; `InvalidInput` inside of this or any other graph, whose orphans the backups would be. Reads."""
+    """The destination; `InvalidInput` inside of any graph, whose orphans the backups would be, or a backup. Reads."""
     destination = place_of(target, graph.storage.access)
+    if (backup := backup_around(destination)) is not None:
+        raise InvalidInput(f"{destination.root} is inside the backup {backup}; back up to another place")
     # A dataset that was addressed by itself may have its backups beside it.
     around = graph.target if is_inside(destination, graph.target) else graph_around(destination, itself=True)
     if around is not None:
