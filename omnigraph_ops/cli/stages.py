@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Callable
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import rich_click as click
 
-from omnigraph_ops import serde
 from omnigraph_ops.cli.call import Call, Instead, fence_of, fence_seconds, require_consent, verb
 from omnigraph_ops.cli.options import (
     CONFIRM,
@@ -25,8 +23,9 @@ from omnigraph_ops.cli.options import (
     undecided,
     words_of,
 )
+from omnigraph_ops.cli.plan_files import plan_in_file, refuse_place, write_plan
 from omnigraph_ops.cli.queue import QUEUE, queued
-from omnigraph_ops.errors import ApprovalMissing, InvalidInput, OpsError, UsageError
+from omnigraph_ops.errors import ApprovalMissing, OpsError, UsageError
 from omnigraph_ops.progress import Stopped
 from omnigraph_ops.quantities import duration
 from omnigraph_ops.requests import fields_of
@@ -159,7 +158,9 @@ def _run_planned(call: Call, stage: AnyPlanned) -> int:
     said = call.options
     _check_options(call, stage)
     fence_seconds(call)
-    approved = _plan_in_file(said["plan"], stage)
+    if said["save_plan"] is not None:
+        refuse_place(said["save_plan"])
+    approved = plan_in_file(said["plan"], stage)
     request = None if said["plan"] is not None else request_of(stage.request, said)
     if said["confirm"] and request is not None:
         _check_terms(call, stage)
@@ -236,7 +237,7 @@ def _show(call: Call, stage: AnyPlanned, graph: Graph, plan: Any, request: Any) 
     if stage.keeps_previews and request is not None:
         sealed.store(graph.storage, plan)
     if said["save_plan"] is not None:
-        _write_plan(said["save_plan"], plan)
+        write_plan(said["save_plan"], plan)
     call.emit(stage.preview(plan), stage.view(plan))
     if not call.quiet:
         why = stage.nothing_to_do(plan)
@@ -284,38 +285,6 @@ def _check_terms(call: Call, stage: AnyPlanned) -> None:
             f"{stage.name} --confirm decides by what you write, not by a default; {stage.unharmed}; add "
             f"{' '.join(missing)}, or bind it to a saved preview with --plan"
         )
-
-
-def _plan_in_file(path: str | None, stage: AnyPlanned) -> Any:
-    """The plan in a file, its seal not yet checked; None when none is named, or one by its digest. Reads."""
-    if path is None or path.startswith("sha256:"):
-        return None
-    try:
-        text = Path(path).read_bytes()
-    except OSError as error:
-        raise InvalidInput(f"cannot read the plan {path!r}: {error.strerror}; {stage.unharmed}") from None
-    try:
-        return serde.from_json(stage.plan_type, text)
-    except InvalidInput as error:
-        other = next((other.name for other in PLANNED if _fits(other, text)), None)
-        wrong = f"is for `{other}`" if other else f"is not one of this release: {error}"
-        raise InvalidInput(f"the plan in {path!r} {wrong}; {stage.unharmed}") from None
-
-
-def _fits(stage: AnyPlanned, text: bytes) -> bool:
-    """Whether a text is a plan of this stage. Pure."""
-    try:
-        serde.from_json(stage.plan_type, text)
-    except InvalidInput:
-        return False
-    return True
-
-
-def _write_plan(path: str, plan: object) -> None:
-    try:
-        Path(path).write_text(serde.dumps(plan) + "\n", encoding="utf-8")
-    except OSError as error:
-        raise InvalidInput(f"cannot write the plan {path}: {error.strerror}; nothing else was done") from None
 
 
 def about_quarantine(call: Call) -> int | None:

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import errno
+import os
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -43,6 +47,55 @@ def test_a_file_is_no_graph(tmp_path: Path, cli: Cli, words: str) -> None:
         cli(verb, str(tmp_path / "file"), *rest),
         f"{tmp_path / 'file'} is a file; nothing was written; give the folder of a graph",
     )
+
+
+def test_a_plan_is_saved_over_nothing_but_a_plan(demo_graph: DemoGraph, tmp_path: Path, cli: Cli) -> None:
+    graph, mine, plan = demo_graph(**SMALL), tmp_path / "mine.txt", tmp_path / "plan.json"
+    mine.write_text("mine")
+    schema = Path(graph.uri, "_schema.pg").read_text()
+    (tmp_path / "link").symlink_to(graph.uri)
+    for place in (f"{graph.uri}/_schema.pg", f"{graph.uri}/nodes/plan.json", f"{tmp_path}/link/_schema.pg"):
+        assert_refused(cli("cleanup --keep 9 --save-plan", graph.uri, place), f"is inside the graph {graph.uri}")
+    assert_refused(cli("cleanup --keep 9 --save-plan", graph.uri, str(mine)), f"{mine} is there already and is not a")
+    assert (mine.read_text(), Path(graph.uri, "_schema.pg").read_text()) == ("mine", schema)
+    assert not Path(graph.uri, "nodes/plan.json").exists()
+    plan.touch()
+    for words in ("cleanup --keep 9", "cleanup --keep 8", "repair"):
+        assert cli(f"{words} --save-plan", graph.uri, str(plan)).code == 0
+        assert cli(words.split()[0], graph.uri, "--plan", str(plan)).code == 0
+    assert sorted(p.name for p in tmp_path.iterdir() if p.name.startswith("plan")) == ["plan.json"]
+
+
+def test_a_plan_that_cannot_be_written_leaves_the_one_before(
+    demo_graph: DemoGraph, tmp_path: Path, cli: Cli, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    graph, plan = demo_graph(**SMALL), tmp_path / "plan.json"
+    assert cli("cleanup --keep 9 --save-plan", graph.uri, str(plan)).code == 0
+    before = plan.read_text()
+    real = os.replace
+
+    def full(source: str, target: str) -> None:
+        if target == str(plan):
+            raise OSError(errno.ENOSPC, "No space left on device")
+        real(source, target)
+
+    monkeypatch.setattr(os, "replace", full)
+    assert_refused(cli("cleanup --keep 8 --save-plan", graph.uri, str(plan)), "No space left on device")
+    assert (plan.read_text(), list(tmp_path.glob("*plan*"))) == (before, [plan])
+
+
+def test_a_plan_may_go_to_a_pipe(demo_graph: DemoGraph, tmp_path: Path) -> None:
+    graph, pipe, out = demo_graph(**SMALL), tmp_path / "pipe", tmp_path / "out"
+    words = [sys.executable, "-m", "omnigraph_ops", "cleanup", graph.uri, "--keep", "9", "--quiet", "--save-plan"]
+    os.mkfifo(pipe)
+    with subprocess.Popen(["cat", str(pipe)], stdout=subprocess.PIPE) as reader:
+        subprocess.run([*words, str(pipe)], check=True, stdout=subprocess.DEVNULL)
+        assert b'"digest"' in reader.communicate()[0]
+    with out.open("wb") as file:
+        file.write(b"before\n")
+        file.flush()
+        subprocess.run([*words, "/dev/stdout"], check=True, stdout=file)
+    assert '"digest"' in out.read_text()
 
 
 def test_a_demo_graph_says_where_it_is_not_written_and_which_tables_it_has(tmp_path: Path, cli: Cli) -> None:
