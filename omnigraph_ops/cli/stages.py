@@ -74,6 +74,7 @@ def _run_unasked(call: Call, stage: AnyRun) -> int:
     _check_spark(call, stage)
     request = request_of(stage.request, call.options)
     call.writes = stage.recorded and stage.effect is not Effect.READS
+    call.only_reads = stage.effect is Effect.READS
     if stage.does:
         require_consent(call, call.target, does=stage.does, untouched=stage.unharmed)
     try:
@@ -169,6 +170,7 @@ def _run_planned(call: Call, stage: AnyPlanned) -> int:
         _judge(call, stage, terms)
     target = call.target
     call.writes = bool(said["confirm"])
+    call.only_reads = not (said["confirm"] or said.get("fence"))
     if said["confirm"] or said.get("fence"):
         require_consent(call, target, does=stage.does, untouched=stage.unharmed)
     if not said["confirm"] and stage.effect is Effect.DESTROYS:
@@ -307,6 +309,7 @@ def _act(call: Call) -> int:
 
     said, target = call.options, call.target
     call.writes = bool(said["confirm"] or said["restore"] is not None)
+    call.only_reads = not call.writes
     if said["restore"] is not None:
         require_consent(call, target, does="brings files back", untouched="nothing was moved")
     elif said["confirm"]:
