@@ -236,7 +236,24 @@ class _Attempt:
                 f"{done.refused:,} files could not be taken from the earlier backup and were copied from the graph: "
                 f"{done.refusal}"
             )
+        if self.earlier is not None and self._came_from(done) is None:
+            storage, earlier = self.earlier
+            self.progress(
+                f"no file was taken from {storage.uri(earlier.record.backup_id)}, which is a backup of "
+                f"{earlier.record.uri}, not of {self.graph.target}; all files were copied"
+            )
         return done
+
+    def _came_from(self, done: Transferred) -> str | None:
+        """The id of the earlier backup, if it is of a graph at this place or files came from it. Pure.
+
+        A graph that was moved or restored has the files of its backups under another address.
+        """
+        if self.earlier is None:
+            return None
+        record = self.earlier[1].record
+        is_of_another = record.uri != self.graph.target and not done.linked and not done.kept
+        return None if is_of_another else record.backup_id
 
     def _check(self) -> None:
         """Raise where the run shall stop, or another one may have taken the backup over while this one slept. Reads."""
@@ -286,7 +303,7 @@ class _Attempt:
             cut_at=self.freeze.created_at,
             finished_at=time.time(),
             tool_version=__version__,
-            incremental_from=self.earlier[1].record.backup_id if self.earlier is not None else None,
+            incremental_from=self._came_from(done),
             one_instant=cut.one_instant,
             branches=cut.branches,
             files=tuple(_backed(f) for f in done.files),
@@ -313,7 +330,7 @@ class _Attempt:
             backup=self.destination.uri(self._id),
             backup_id=self._id,
             freeze_id=self.freeze.freeze_id,
-            incremental_from=self.earlier[1].record.backup_id if self.earlier is not None else None,
+            incremental_from=self._came_from(done),
             resumed=self.claim.before is not None,
             total=Tally.of(done.files),
             copied=Tally.of(done.copied),
