@@ -63,7 +63,7 @@ def _applied_graphs(storage: Storage, cluster: str) -> tuple[str, ...]:
     try:
         state: Any = json.loads(storage.read(_STATE))
     except FileNotFoundError:
-        raise InvalidInput(f"cluster `{cluster}` has no applied state; run `cluster apply` first") from None
+        raise _no_cluster(storage, cluster) from None
     except (ValueError, RecursionError) as error:
         raise InvalidInput(f"{storage.root}/{_STATE} is not valid JSON ({error})") from None
     try:
@@ -73,6 +73,15 @@ def _applied_graphs(storage: Storage, cluster: str) -> tuple[str, ...]:
         return tuple(sorted(key.removeprefix("graph.") for key in resources if key.startswith("graph.")))
     except (KeyError, TypeError, AttributeError):
         raise InvalidInput(f"{storage.root}/{_STATE} has no applied_revision.resources object") from None
+
+
+def _no_cluster(storage: Storage, cluster: str) -> InvalidInput:
+    """The refusal of a place without a ledger. Reads."""
+    if not storage.exists(""):
+        return InvalidInput(f"there is nothing at {storage.root}; nothing was read; check the path of the cluster")
+    if storage.list(f"{MANIFEST_DIR}/_versions"):
+        return InvalidInput(f"{storage.root} is a graph, not a cluster; nothing was read; leave --cluster out")
+    return InvalidInput(f"cluster `{cluster}` has no applied state; run `cluster apply` first")
 
 
 _FORMATS: dict[int, type[StampFormat]] = {3: Stamp3, 6: Stamp6}
