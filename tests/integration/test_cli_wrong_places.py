@@ -10,10 +10,11 @@ from pathlib import Path
 
 import pytest
 
-from omnigraph_ops.demo import DemoSpec, write_demo_graph
+from omnigraph_ops.demo import DemoSpec, tables, write_demo_graph
 from omnigraph_ops.models.history import RunOutcome
 from omnigraph_ops.outcomes import history
 from tests.conftest import DemoGraph
+from tests.support.edges import raising, when_asked
 from tests.support.fences import killed_behind_its_fence
 from tests.support.shell import Cli, assert_refused
 from tests.support.writers import entry_of
@@ -106,6 +107,29 @@ def test_a_demo_graph_says_where_it_is_not_written_and_which_tables_it_has(tmp_p
         "has no table node:Persn; it has edge:Knows, node:Person; nothing was written",
     )
     assert not (tmp_path / "new").exists()
+
+
+def test_a_demo_graph_is_not_written_into_a_graph_or_a_backup(demo_graph: DemoGraph, tmp_path: Path, cli: Cli) -> None:
+    graph = demo_graph(**SMALL)
+    backup = cli("backup --json", graph.uri, str(tmp_path / "backups")).json["backup"]
+    for inside in (graph.uri, backup):
+        assert_refused(cli("demo-graph", f"{inside}/nodes/new"), f"is inside {inside}, a graph or a backup; nothing")
+        assert not Path(inside, "nodes", "new").exists()
+
+
+def test_a_demo_graph_on_a_full_disk_names_what_to_delete(
+    tmp_path: Path, cli: Cli, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    full = OSError("LanceError(IO): Generic LocalFileSystem error: No space left on device (os error 28), /rust/a.rs:1")
+    when_asked(monkeypatch, tables, "append", raising(full))
+    place = tmp_path / "new"
+    refused = cli("demo-graph", str(place))
+    for said in (
+        f"{place} cannot be written: ",
+        "No space left on device",
+        f"delete {place} before you write it again",
+    ):
+        assert_refused(refused, said)
 
 
 def test_a_place_without_anything_has_no_list_of_backups(tmp_path: Path, cli: Cli) -> None:
