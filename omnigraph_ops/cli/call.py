@@ -41,6 +41,8 @@ class Call:
     recorder: Recorder
     writes: bool = False
     """Whether this call may change the graph: then it leaves a record. Set before the graph is opened."""
+    only_reads: bool = False
+    """Whether this call is known to change nothing of the graph, as a preview without a fence."""
     printed: bool = True
     """Whether stdout took all that was printed."""
     progress: Progress = field(init=False)

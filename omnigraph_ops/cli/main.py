@@ -78,6 +78,7 @@ def _parsed_and_run(argv: Sequence[str] | None, signals: Signals) -> int:
     try:
         code = parsed.run(call)
     except BaseException as error:
+        signals.only_reads = call.only_reads
         recorder.finish(error)
         raise
     else:
@@ -94,7 +95,7 @@ def _left(signals: Signals) -> str:
     """What an aborted command left behind, as far as it is known. Pure."""
     if not signals.about_a_graph:
         return "no graph that was there before was changed"
-    return "the graph was not changed" if signals.nothing_began else _PENDING
+    return "the graph was not changed" if signals.nothing_began or signals.only_reads else _PENDING
 
 
 def _unexpected(error: BaseException) -> int:

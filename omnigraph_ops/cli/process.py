@@ -59,6 +59,8 @@ class Signals:
         self._closing, self._importing = False, own_process
         self.about_a_graph = True
         """Whether the command addresses a graph that is there."""
+        self.only_reads = False
+        """Whether the command is known to change nothing of that graph."""
         self.interrupted = False
         """Whether a signal came before the run was at its end."""
 

@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Callable
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import rich_click as click
 
-from omnigraph_ops import serde
 from omnigraph_ops.cli.call import Call, Instead, fence_of, fence_seconds, require_consent, verb
 from omnigraph_ops.cli.options import (
     CONFIRM,
@@ -25,8 +23,9 @@ from omnigraph_ops.cli.options import (
     undecided,
     words_of,
 )
+from omnigraph_ops.cli.plan_files import plan_in_file, refuse_place, write_plan
 from omnigraph_ops.cli.queue import QUEUE, queued
-from omnigraph_ops.errors import ApprovalMissing, InvalidInput, OpsError, UsageError
+from omnigraph_ops.errors import ApprovalMissing, OpsError, UsageError
 from omnigraph_ops.progress import Stopped
 from omnigraph_ops.quantities import duration
 from omnigraph_ops.requests import fields_of
@@ -75,6 +74,7 @@ def _run_unasked(call: Call, stage: AnyRun) -> int:
     _check_spark(call, stage)
     request = request_of(stage.request, call.options)
     call.writes = stage.recorded and stage.effect is not Effect.READS
+    call.only_reads = stage.effect is Effect.READS
     if stage.does:
         require_consent(call, call.target, does=stage.does, untouched=stage.unharmed)
     try:
@@ -159,7 +159,9 @@ def _run_planned(call: Call, stage: AnyPlanned) -> int:
     said = call.options
     _check_options(call, stage)
     fence_seconds(call)
-    approved = _plan_in_file(said["plan"], stage)
+    if said["save_plan"] is not None:
+        refuse_place(said["save_plan"])
+    approved = plan_in_file(said["plan"], stage)
     request = None if said["plan"] is not None else request_of(stage.request, said)
     if said["confirm"] and request is not None:
         _check_terms(call, stage)
@@ -168,6 +170,7 @@ def _run_planned(call: Call, stage: AnyPlanned) -> int:
         _judge(call, stage, terms)
     target = call.target
     call.writes = bool(said["confirm"])
+    call.only_reads = not (said["confirm"] or said.get("fence"))
     if said["confirm"] or said.get("fence"):
         require_consent(call, target, does=stage.does, untouched=stage.unharmed)
     if not said["confirm"] and stage.effect is Effect.DESTROYS:
@@ -236,7 +239,7 @@ def _show(call: Call, stage: AnyPlanned, graph: Graph, plan: Any, request: Any) 
     if stage.keeps_previews and request is not None:
         sealed.store(graph.storage, plan)
     if said["save_plan"] is not None:
-        _write_plan(said["save_plan"], plan)
+        write_plan(said["save_plan"], plan)
     call.emit(stage.preview(plan), stage.view(plan))
     if not call.quiet:
         why = stage.nothing_to_do(plan)
@@ -286,38 +289,6 @@ def _check_terms(call: Call, stage: AnyPlanned) -> None:
         )
 
 
-def _plan_in_file(path: str | None, stage: AnyPlanned) -> Any:
-    """The plan in a file, its seal not yet checked; None when none is named, or one by its digest. Reads."""
-    if path is None or path.startswith("sha256:"):
-        return None
-    try:
-        text = Path(path).read_bytes()
-    except OSError as error:
-        raise InvalidInput(f"cannot read the plan {path!r}: {error.strerror}; {stage.unharmed}") from None
-    try:
-        return serde.from_json(stage.plan_type, text)
-    except InvalidInput as error:
-        other = next((other.name for other in PLANNED if _fits(other, text)), None)
-        wrong = f"is for `{other}`" if other else f"is not one of this release: {error}"
-        raise InvalidInput(f"the plan in {path!r} {wrong}; {stage.unharmed}") from None
-
-
-def _fits(stage: AnyPlanned, text: bytes) -> bool:
-    """Whether a text is a plan of this stage. Pure."""
-    try:
-        serde.from_json(stage.plan_type, text)
-    except InvalidInput:
-        return False
-    return True
-
-
-def _write_plan(path: str, plan: object) -> None:
-    try:
-        Path(path).write_text(serde.dumps(plan) + "\n", encoding="utf-8")
-    except OSError as error:
-        raise InvalidInput(f"cannot write the plan {path}: {error.strerror}; nothing else was done") from None
-
-
 def about_quarantine(call: Call) -> int | None:
     """List, restore, purge, or show what a purge would delete; None for a call about orphans. Destroys with --purge."""
     actions = call.given(*_ACTIONS)
@@ -338,6 +309,7 @@ def _act(call: Call) -> int:
 
     said, target = call.options, call.target
     call.writes = bool(said["confirm"] or said["restore"] is not None)
+    call.only_reads = not call.writes
     if said["restore"] is not None:
         require_consent(call, target, does="brings files back", untouched="nothing was moved")
     elif said["confirm"]:

@@ -7,6 +7,7 @@ their recovery by the grace period.
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -184,11 +185,22 @@ def refuse_pending(graph: Graph, *, beside_siblings: bool = False, table_key: st
             sidecars=names,
         )
     if is_locked:
-        raise RecoveryPending(
-            f"maintenance of {graph.uri} is unavailable while schema apply is in progress; nothing was written; "
-            "run `omnigraph-ops check` to see what settles it"
-        )
+        raise _locked(graph)
     refuse_frozen(graph, table_key)
+
+
+def _locked(graph: Graph) -> RecoveryPending:
+    """The refusal of a graph with a schema-apply lock. Reads."""
+    with contextlib.suppress(OpsError):  # of a damaged note: then the lock may be anybody's
+        note = stale_fence(graph)
+        if note is not None:
+            return RecoveryPending(
+                f"{graph.uri} has a fence, and {note.standing}; nothing was written; `omnigraph-ops recover` removes it"
+            )
+    return RecoveryPending(
+        f"maintenance of {graph.uri} is unavailable while schema apply is in progress; nothing was written; "
+        "run `omnigraph-ops check` to see what settles it"
+    )
 
 
 def _pending(graph: Graph, *, beside_siblings: bool) -> tuple[frozenset[str], frozenset[str]]:

@@ -12,10 +12,13 @@ from omnigraph_ops.demo.contract import DemoContract, DemoTable, contract
 from omnigraph_ops.demo.publisher import Publisher, Publisher3, Publisher6, TableVersion, table_version
 from omnigraph_ops.demo.spec import DemoSpec, DemoSummary, TableSummary, check_spec, demo_types
 from omnigraph_ops.demo.tables import branch_rows, deleted_ids, load_rows, updated_rows
-from omnigraph_ops.errors import InvalidInput
+from omnigraph_ops.errors import InvalidInput, StorageError, reason_of
 from omnigraph_ops.graph.layout import RECOVERY_DIR, SCHEMA_IR_FILE, SCHEMA_SOURCE_FILE, SCHEMA_STATE_FILE, encode_ulid
+from omnigraph_ops.graph.opening import backup_around
+from omnigraph_ops.outcomes.backups import graph_around
 from omnigraph_ops.progress import SILENT, Progress
 from omnigraph_ops.storage.location import locate
+from omnigraph_ops.storage.store import Storage
 
 _DOMAIN_MS = 1_795_000_000_000
 _WRITTEN_TABLE = "node:Person"
@@ -27,18 +30,12 @@ def write_demo_graph(root: str | os.PathLike[str], spec: DemoSpec, *, progress: 
     """Write a graph of either stamp that the real engine opens, loads into and optimizes. Writes.
 
     Raises:
-        InvalidInput: the directory is not local or not empty, or the spec cannot be satisfied.
+        InvalidInput: the directory cannot be taken, or the spec cannot be satisfied; nothing was written.
+        StorageError: the directory cannot be written, as on a full disk.
     """
     check_spec(spec)
-    place = locate(os.fspath(root))
-    path = place.root
-    if not place.is_local:
-        raise InvalidInput(f"{path} is not on this machine; a demo graph is only written to a local directory")
-    if os.path.exists(path) and (not os.path.isdir(path) or os.listdir(path)):
-        state = "not empty" if os.path.isdir(path) else "a file"
-        raise InvalidInput(
-            f"{path} is {state}; nothing was written; a demo graph is only written to a new or empty directory"
-        )
+    path = locate(os.fspath(root)).root
+    _refuse_place(path)
     types = demo_types(spec)
     domain = encode_ulid(_DOMAIN_MS, random.Random(f"{spec.seed}:domain").getrandbits(80))
     built = contract(types, spec.stamp, domain)
@@ -47,10 +44,6 @@ def write_demo_graph(root: str | os.PathLike[str], spec: DemoSpec, *, progress: 
         raise InvalidInput(
             f"a demo graph with these types has no table {', '.join(unknown)}; it has {known}; nothing was written"
         )
-    try:
-        _write_contract(Path(path), "".join(f"{t.source()}\n" for t in types), built)
-    except OSError as error:
-        raise InvalidInput(f"{path} cannot be written: {error.strerror}; no graph was made") from None
     publisher: Publisher = Publisher3(root=path) if spec.stamp == 3 else Publisher6(root=path)
     history = _History(
         root=path,
@@ -59,7 +52,26 @@ def write_demo_graph(root: str | os.PathLike[str], spec: DemoSpec, *, progress: 
         publisher=publisher,
         progress=progress,
     )
-    return history.write()
+    try:
+        _write_contract(Path(path), "".join(f"{t.source()}\n" for t in types), built)
+        return history.write()
+    except OSError as error:
+        rest = f"; delete {path} before you write it again" if os.path.exists(path) else ""
+        raise StorageError(f"{path} cannot be written: {reason_of(error)}; no graph was made{rest}") from error
+
+
+def _refuse_place(path: str) -> None:
+    """Refuse a place that is not new or empty, or is not on this machine, or is inside a graph or backup. Reads."""
+    place = Storage(path)
+    if not place.is_local:
+        raise InvalidInput(f"{path} is not on this machine; a demo graph is only written to a local directory")
+    if os.path.exists(path) and (not os.path.isdir(path) or os.listdir(path)):
+        state = "not empty" if os.path.isdir(path) else "a file"
+        raise InvalidInput(
+            f"{path} is {state}; nothing was written; a demo graph is only written to a new or empty directory"
+        )
+    if (around := graph_around(place, itself=False) or backup_around(place)) is not None:
+        raise InvalidInput(f"{path} is inside {around}, a graph or a backup; nothing was written; write it elsewhere")
 
 
 def _write_contract(root: Path, source: str, built: DemoContract) -> None:

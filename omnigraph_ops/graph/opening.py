@@ -2,14 +2,23 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 from typing import Any
 
 from omnigraph_ops.config.settings import Settings
-from omnigraph_ops.errors import ContractError, CorruptGraph, InvalidInput, NotAGraph, UnsupportedStamp
+from omnigraph_ops.errors import ContractError, CorruptGraph, InvalidInput, NotAGraph, StorageError, UnsupportedStamp
 from omnigraph_ops.graph.graph import Graph, RunContext
-from omnigraph_ops.graph.layout import MANIFEST_DIR, RESTORING_PATH, ROOT_FILES, STAMP_KEY
+from omnigraph_ops.graph.layout import (
+    BACKUP_RECORD,
+    BACKUP_START,
+    MANIFEST_DIR,
+    RESTORING_PATH,
+    ROOT_FILES,
+    STAMP_KEY,
+    is_ulid,
+)
 from omnigraph_ops.graph.plain import open_plain
 from omnigraph_ops.graph.stamp import GraphContext, StampFormat
 from omnigraph_ops.graph.stamp3 import Stamp3
@@ -54,7 +63,7 @@ def _applied_graphs(storage: Storage, cluster: str) -> tuple[str, ...]:
     try:
         state: Any = json.loads(storage.read(_STATE))
     except FileNotFoundError:
-        raise InvalidInput(f"cluster `{cluster}` has no applied state; run `cluster apply` first") from None
+        raise _no_cluster(storage, cluster) from None
     except (ValueError, RecursionError) as error:
         raise InvalidInput(f"{storage.root}/{_STATE} is not valid JSON ({error})") from None
     try:
@@ -64,6 +73,15 @@ def _applied_graphs(storage: Storage, cluster: str) -> tuple[str, ...]:
         return tuple(sorted(key.removeprefix("graph.") for key in resources if key.startswith("graph.")))
     except (KeyError, TypeError, AttributeError):
         raise InvalidInput(f"{storage.root}/{_STATE} has no applied_revision.resources object") from None
+
+
+def _no_cluster(storage: Storage, cluster: str) -> InvalidInput:
+    """The refusal of a place without a ledger. Reads."""
+    if not storage.exists(""):
+        return InvalidInput(f"there is nothing at {storage.root}; nothing was read; check the path of the cluster")
+    if storage.list(f"{MANIFEST_DIR}/_versions"):
+        return InvalidInput(f"{storage.root} is a graph, not a cluster; nothing was read; leave --cluster out")
+    return InvalidInput(f"cluster `{cluster}` has no applied state; run `cluster apply` first")
 
 
 _FORMATS: dict[int, type[StampFormat]] = {3: Stamp3, 6: Stamp6}
@@ -79,6 +97,7 @@ def open_graph(target: str, settings: Settings | None = None, access: StoreAcces
     Without a graph manifest it may be plain Lance: one dataset, or a folder of them.
     """
     storage = Storage(locate(target).root, access)
+    _refuse_backed_up(storage)
     context = GraphContext(storage=storage, lance=LanceGateway(access.lance(storage.root)))
     stamp = _read_stamp(context)
     if stamp is not None:
@@ -96,6 +115,29 @@ def open_graph(target: str, settings: Settings | None = None, access: StoreAcces
         refuse_respelled(storage.root)
         raise _neither(storage)
     return plain
+
+
+def backup_around(place: Storage) -> str | None:
+    """The backup that a place is, or is inside of; None where none is to be seen. Reads."""
+    parts = (os.path.realpath(place.root) if place.is_local else place.root).split("/")
+    for end in range(len(parts), 0, -1):
+        if not is_ulid(parts[end - 1]):
+            continue
+        folder = place.at("/".join(parts[:end]))
+        with contextlib.suppress(StorageError):
+            if folder.exists(BACKUP_RECORD) or folder.exists(BACKUP_START):
+                return folder.root
+    return None
+
+
+def _refuse_backed_up(storage: Storage) -> None:
+    """Refuse the files of a backup, which nothing may change: they would open as a graph. Reads."""
+    backup = backup_around(storage)
+    if backup is not None:
+        what = "a backup" if backup == storage.root else f"a part of the backup {backup}"
+        raise NotAGraph(
+            f"{storage.root} is {what}; nothing was written; restore it to another place with `omnigraph-ops restore`"
+        )
 
 
 def _refuse_unfinished(storage: Storage) -> None:

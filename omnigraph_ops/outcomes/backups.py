@@ -13,7 +13,7 @@ from dataclasses import replace
 from omnigraph_ops import serde
 from omnigraph_ops.coordination.state import Records
 from omnigraph_ops.errors import CorruptGraph, InvalidInput, OpsError, StorageError
-from omnigraph_ops.graph.layout import MANIFEST_DIR, is_ulid
+from omnigraph_ops.graph.layout import BACKUP_RECORD, BACKUP_START, MANIFEST_DIR, is_ulid
 from omnigraph_ops.models.backup import (
     BackupLeft,
     BackupList,
@@ -29,8 +29,6 @@ from omnigraph_ops.storage.inventory import below_folder, folders_in
 from omnigraph_ops.storage.location import AMBIENT, StoreAccess, locate
 from omnigraph_ops.storage.store import Storage
 
-RECORD = "backup.json"
-STARTED = "started.json"
 VERIFIED = "verified.json"
 LEASE = "lease"
 JOURNAL = "journal"
@@ -101,7 +99,7 @@ _STARTS = Records(BackupStart)
 def write_record(destination: Storage, record: BackupRecord) -> BackupRecord:
     """Seal and write the record, which finishes the backup. Writes."""
     sealed = replace(record, digest=serde.digest(replace(record, digest="")))
-    Records(BackupRecord).write(destination, f"{record.backup_id}/{RECORD}", sealed)
+    Records(BackupRecord).write(destination, f"{record.backup_id}/{BACKUP_RECORD}", sealed)
     return sealed
 
 
@@ -115,32 +113,34 @@ def read_record(destination: Storage, backup_id: str) -> BackupRecord:
     where = destination.uri(backup_id)
 
     def damaged(_path: str, error: InvalidInput) -> None:
-        raise CorruptGraph(f"{where}/{RECORD} is damaged ({error}); the backup cannot be trusted") from None
+        raise CorruptGraph(f"{where}/{BACKUP_RECORD} is damaged ({error}); the backup cannot be trusted") from None
 
-    record = Records(BackupRecord, unreadable=damaged).read(destination, f"{backup_id}/{RECORD}")
+    record = Records(BackupRecord, unreadable=damaged).read(destination, f"{backup_id}/{BACKUP_RECORD}")
     if record is None:
         raise InvalidInput(_why_none(destination, backup_id))
     if serde.digest(replace(record, digest="")) != record.digest or record.backup_id != backup_id:
-        raise CorruptGraph(f"{where}/{RECORD} was altered after it was sealed; the backup cannot be trusted")
+        raise CorruptGraph(f"{where}/{BACKUP_RECORD} was altered after it was sealed; the backup cannot be trusted")
     outside = next((p for p in _paths(record) if {"", ".", ".."}.intersection(p.split("/"))), None)
     if outside is not None:
-        raise CorruptGraph(f"{where}/{RECORD} names {outside!r}, which is outside of any graph; nothing was written")
+        raise CorruptGraph(
+            f"{where}/{BACKUP_RECORD} names {outside!r}, which is outside of any graph; nothing was written"
+        )
     return record
 
 
 def is_finished(destination: Storage, backup_id: str) -> bool:
     """Whether a record was written, sound or not. Reads."""
-    return destination.exists(f"{backup_id}/{RECORD}")
+    return destination.exists(f"{backup_id}/{BACKUP_RECORD}")
 
 
 def write_start(destination: Storage, start: BackupStart) -> None:
     """Say that a backup is being made. Writes."""
-    _STARTS.write(destination, f"{start.backup_id}/{STARTED}", start)
+    _STARTS.write(destination, f"{start.backup_id}/{BACKUP_START}", start)
 
 
 def read_start(destination: Storage, backup_id: str) -> BackupStart | None:
     """How a backup was begun; None when nothing readable says so. Reads."""
-    return _STARTS.read(destination, f"{backup_id}/{STARTED}")
+    return _STARTS.read(destination, f"{backup_id}/{BACKUP_START}")
 
 
 def _illegible(path: str, error: InvalidInput) -> None:
@@ -154,7 +154,7 @@ def write_verification(destination: Storage, backup_id: str, outcome: Verificati
     """Record what a verify found; why that was not possible, None when it was. Writes."""
     try:
         # A folder that somebody deleted meanwhile must not come back as an unfinished backup.
-        destination.stat(f"{backup_id}/{RECORD}")
+        destination.stat(f"{backup_id}/{BACKUP_RECORD}")
         _VERIFIED.write(destination, f"{backup_id}/{VERIFIED}", outcome)
     except StorageError as error:
         return str(error)

@@ -25,11 +25,11 @@ from omnigraph_ops.coordination.holds import freezes, write_hold
 from omnigraph_ops.coordination.state import HOLDS_DIR, RESTORE_LEASE_PATH, RESTORING_PATH
 from omnigraph_ops.errors import CorruptGraph, InvalidInput, LeaseHeld, NotAGraph, RecoveryPending, StorageError
 from omnigraph_ops.graph import Graph, open_graph
-from omnigraph_ops.graph.layout import MANIFEST_DIR, SCHEMA_APPLY_LOCK
+from omnigraph_ops.graph.layout import BACKUP_RECORD, MANIFEST_DIR, SCHEMA_APPLY_LOCK
 from omnigraph_ops.graph.state import TableEntry
 from omnigraph_ops.models.backup import BackupReport, BackupState, FileProblem
 from omnigraph_ops.models.cleanup import RetentionPolicy
-from omnigraph_ops.outcomes.backups import RECORD, list_backups, read_record
+from omnigraph_ops.outcomes.backups import list_backups, read_record
 from omnigraph_ops.progress import SILENT, Meter
 from omnigraph_ops.stages.backup import claim
 from omnigraph_ops.stages.backup.restore import restore_backup
@@ -509,7 +509,9 @@ def test_two_at_once_do_not_share_a_folder(
 ) -> None:
     graph, target = demo_graph(**SPEC), str(tmp_path / "backups")
     inner = list[BackupReport]()
-    when_asked(monkeypatch, Storage, "write", lambda: inner.append(backup_graph(graph, target)), about=f"/{RECORD}$")
+    when_asked(
+        monkeypatch, Storage, "write", lambda: inner.append(backup_graph(graph, target)), about=f"/{BACKUP_RECORD}$"
+    )
     outer = backup_graph(graph, target)
     assert inner[0].backup_id != outer.backup_id
     assert not inner[0].resumed

@@ -12,11 +12,13 @@ from omnigraph_ops.config.settings import Settings
 from omnigraph_ops.config.terms import BackupOptions
 from omnigraph_ops.coordination.holds import freezes
 from omnigraph_ops.coordination.state import RESTORE_LEASE_PATH, RESTORING_PATH
+from omnigraph_ops.demo import DemoSpec, write_demo_graph
 from omnigraph_ops.errors import CorruptGraph, InvalidInput, LeaseHeld, NotAGraph
 from omnigraph_ops.graph import open_graph
 from omnigraph_ops.models.backup import BackedFile
 from omnigraph_ops.models.freeze import CutFileKind
 from omnigraph_ops.outcomes.backups import backup_of, read_record
+from omnigraph_ops.progress import Lines
 from omnigraph_ops.stages.backup import restore
 from omnigraph_ops.stages.backup.restore import restore_backup
 from omnigraph_ops.stages.backup.take import backup_graph
@@ -61,6 +63,61 @@ def test_a_restore_does_not_go_into_its_backup(demo_graph: DemoGraph, tmp_path: 
         with pytest.raises(InvalidInput, match="is inside the backup"):
             restore_backup(made.backup, place, settings=Settings())
     assert tree_of(made.backup) == before
+
+
+@pytest.mark.parametrize("kind", ["finished", "unfinished", "plain", "linked"])
+def test_a_backup_is_not_opened_as_a_graph(demo_graph: DemoGraph, tmp_path: Path, cli: Cli, kind: str) -> None:
+    graph = demo_graph(**SMALL)
+    if kind == "plain":
+        lance.write_dataset(pa.table({"id": [1]}), str(tmp_path / "plain" / "a.lance"))
+        graph = open_graph(str(tmp_path / "plain"))
+    made = backup_graph(graph, str(tmp_path / "backups"))
+    named = made.backup
+    if kind == "unfinished":
+        Path(made.backup, "backup.json").unlink()
+    if kind == "linked":
+        (tmp_path / "link").symlink_to(made.backup)
+        named = str(tmp_path / "link")
+    before = tree_of(made.backup)
+    for below in ("/files", "/files/a.lance") if kind == "plain" else ("/files", "/files/nodes"):
+        for verb in ("plan", "optimize", "cleanup --keep 1 --confirm --yes"):
+            assert_refused(cli(verb, named + below), f"is a part of the backup {made.backup}; nothing was written")
+    assert_refused(cli("plan", made.backup), f"{made.backup} is a backup; nothing was written; restore it to another")
+    assert tree_of(made.backup) == before
+
+
+def test_a_backup_of_another_graph_is_not_named_as_a_base(demo_graph: DemoGraph, tmp_path: Path) -> None:
+    write_demo_graph(str(tmp_path / "other"), DemoSpec(stamp=3, **SMALL, seed=8))
+    first = backup_graph(open_graph(str(tmp_path / "other")), str(tmp_path / "backups"))
+    (tmp_path / "other").rename(tmp_path / "moved")
+    told: list[str] = []
+    for graph, base in ((open_graph(str(tmp_path / "moved")), first.backup_id), (demo_graph(**SMALL), None)):
+        options = BackupOptions(incremental_from=first.backup)
+        second = backup_graph(graph, str(tmp_path / "backups"), options, progress=Lines(told.append))
+        record = read_record(*backup_of(second.backup))
+        assert (record.incremental_from, second.incremental_from, bool(second.linked.files)) == (base, base, bool(base))
+    said = f"no file was taken from {first.backup}, which is a backup of {first.uri}, not of {graph.uri}"
+    assert [line for line in told if "no file was taken" in line] == [f"{said}; all files were copied"]
+
+
+def test_neither_a_backup_nor_a_restore_goes_into_another_backup(demo_graph: DemoGraph, tmp_path: Path) -> None:
+    graph = demo_graph(**SMALL)
+    made, other = (backup_graph(graph, str(tmp_path / "backups")) for _ in range(2))
+    before = tree_of(made.backup)
+    for place in (made.backup, f"{made.backup}/more", f"{made.backup}/files/nodes"):
+        with pytest.raises(InvalidInput, match=f"is inside the backup {made.backup}"):
+            backup_graph(graph, place)
+        with pytest.raises(InvalidInput, match=f"is inside the backup {made.backup}"):
+            restore_backup(other.backup, place, settings=Settings())
+    assert tree_of(made.backup) == before
+    assert freezes(graph.storage) == ()
+
+
+def test_a_graph_below_a_folder_that_is_named_by_an_id_is_opened(demo_graph: DemoGraph, tmp_path: Path) -> None:
+    place = tmp_path / "01ARZ3NDEKTSV4RRFFQ69G5FAV" / "files"
+    place.parent.mkdir()
+    Path(demo_graph(**SMALL).uri).rename(place)
+    assert open_graph(str(place)).state().entries
 
 
 def test_a_restore_does_not_go_where_branches_would_not_be_found(demo_graph: DemoGraph, tmp_path: Path) -> None:

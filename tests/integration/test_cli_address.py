@@ -137,7 +137,9 @@ def test_what_is_not_exactly_one_graph_is_refused(
     ("arguments", "words"),
     [
         ("--cluster {c} --graph nope", "graph `nope` is not applied in cluster"),
-        ("--cluster {g}", "has no applied state; run `cluster apply` first"),
+        ("--cluster {g}", "is a graph, not a cluster; nothing was read; leave --cluster out"),
+        ("--cluster {g}/nodes", "has no applied state; run `cluster apply` first"),
+        ("--cluster {g}/none", "/none; nothing was read; check the path of the cluster"),
     ],
 )
 def test_a_graph_that_its_cluster_does_not_have_is_refused(

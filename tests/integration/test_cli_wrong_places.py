@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import errno
+import os
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 
-from omnigraph_ops.demo import DemoSpec, write_demo_graph
+from omnigraph_ops.demo import DemoSpec, tables, write_demo_graph
 from omnigraph_ops.models.history import RunOutcome
 from omnigraph_ops.outcomes import history
 from tests.conftest import DemoGraph
+from tests.support.edges import raising, when_asked
 from tests.support.fences import killed_behind_its_fence
 from tests.support.shell import Cli, assert_refused
 from tests.support.writers import entry_of
@@ -45,6 +50,55 @@ def test_a_file_is_no_graph(tmp_path: Path, cli: Cli, words: str) -> None:
     )
 
 
+def test_a_plan_is_saved_over_nothing_but_a_plan(demo_graph: DemoGraph, tmp_path: Path, cli: Cli) -> None:
+    graph, mine, plan = demo_graph(**SMALL), tmp_path / "mine.txt", tmp_path / "plan.json"
+    mine.write_text("mine")
+    schema = Path(graph.uri, "_schema.pg").read_text()
+    (tmp_path / "link").symlink_to(graph.uri)
+    for place in (f"{graph.uri}/_schema.pg", f"{graph.uri}/nodes/plan.json", f"{tmp_path}/link/_schema.pg"):
+        assert_refused(cli("cleanup --keep 9 --save-plan", graph.uri, place), f"is inside the graph {graph.uri}")
+    assert_refused(cli("cleanup --keep 9 --save-plan", graph.uri, str(mine)), f"{mine} is there already and is not a")
+    assert (mine.read_text(), Path(graph.uri, "_schema.pg").read_text()) == ("mine", schema)
+    assert not Path(graph.uri, "nodes/plan.json").exists()
+    plan.touch()
+    for words in ("cleanup --keep 9", "cleanup --keep 8", "repair"):
+        assert cli(f"{words} --save-plan", graph.uri, str(plan)).code == 0
+        assert cli(words.split()[0], graph.uri, "--plan", str(plan)).code == 0
+    assert sorted(p.name for p in tmp_path.iterdir() if p.name.startswith("plan")) == ["plan.json"]
+
+
+def test_a_plan_that_cannot_be_written_leaves_the_one_before(
+    demo_graph: DemoGraph, tmp_path: Path, cli: Cli, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    graph, plan = demo_graph(**SMALL), tmp_path / "plan.json"
+    assert cli("cleanup --keep 9 --save-plan", graph.uri, str(plan)).code == 0
+    before = plan.read_text()
+    real = os.replace
+
+    def full(source: str, target: str) -> None:
+        if target == str(plan):
+            raise OSError(errno.ENOSPC, "No space left on device")
+        real(source, target)
+
+    monkeypatch.setattr(os, "replace", full)
+    assert_refused(cli("cleanup --keep 8 --save-plan", graph.uri, str(plan)), "No space left on device")
+    assert (plan.read_text(), list(tmp_path.glob("*plan*"))) == (before, [plan])
+
+
+def test_a_plan_may_go_to_a_pipe(demo_graph: DemoGraph, tmp_path: Path) -> None:
+    graph, pipe, out = demo_graph(**SMALL), tmp_path / "pipe", tmp_path / "out"
+    words = [sys.executable, "-m", "omnigraph_ops", "cleanup", graph.uri, "--keep", "9", "--quiet", "--save-plan"]
+    os.mkfifo(pipe)
+    with subprocess.Popen(["cat", str(pipe)], stdout=subprocess.PIPE) as reader:
+        subprocess.run([*words, str(pipe)], check=True, stdout=subprocess.DEVNULL)
+        assert b'"digest"' in reader.communicate()[0]
+    with out.open("wb") as file:
+        file.write(b"before\n")
+        file.flush()
+        subprocess.run([*words, "/dev/stdout"], check=True, stdout=file)
+    assert '"digest"' in out.read_text()
+
+
 def test_a_demo_graph_says_where_it_is_not_written_and_which_tables_it_has(tmp_path: Path, cli: Cli) -> None:
     (tmp_path / "file").touch()
     assert_refused(cli("demo-graph", str(tmp_path / "file")), f"{tmp_path / 'file'} is a file; nothing was written; ")
@@ -53,6 +107,29 @@ def test_a_demo_graph_says_where_it_is_not_written_and_which_tables_it_has(tmp_p
         "has no table node:Persn; it has edge:Knows, node:Person; nothing was written",
     )
     assert not (tmp_path / "new").exists()
+
+
+def test_a_demo_graph_is_not_written_into_a_graph_or_a_backup(demo_graph: DemoGraph, tmp_path: Path, cli: Cli) -> None:
+    graph = demo_graph(**SMALL)
+    backup = cli("backup --json", graph.uri, str(tmp_path / "backups")).json["backup"]
+    for inside in (graph.uri, backup):
+        assert_refused(cli("demo-graph", f"{inside}/nodes/new"), f"is inside {inside}, a graph or a backup; nothing")
+        assert not Path(inside, "nodes", "new").exists()
+
+
+def test_a_demo_graph_on_a_full_disk_names_what_to_delete(
+    tmp_path: Path, cli: Cli, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    full = OSError("LanceError(IO): Generic LocalFileSystem error: No space left on device (os error 28), /rust/a.rs:1")
+    when_asked(monkeypatch, tables, "append", raising(full))
+    place = tmp_path / "new"
+    refused = cli("demo-graph", str(place))
+    for said in (
+        f"{place} cannot be written: ",
+        "No space left on device",
+        f"delete {place} before you write it again",
+    ):
+        assert_refused(refused, said)
 
 
 def test_a_place_without_anything_has_no_list_of_backups(tmp_path: Path, cli: Cli) -> None:

@@ -40,7 +40,7 @@ from omnigraph_ops.models.health import CheckStatus
 from omnigraph_ops.models.optimize import SkipReason
 from omnigraph_ops.models.outcomes import StageReport
 from omnigraph_ops.models.runs import Unit
-from omnigraph_ops.progress import Run
+from omnigraph_ops.progress import Lines, Run
 from omnigraph_ops.stages.optimize import units
 from omnigraph_ops.stages.optimize.run import optimize_all
 from omnigraph_ops.stages.recovery.check import check
@@ -48,7 +48,7 @@ from omnigraph_ops.stages.recovery.recover import recover
 from omnigraph_ops.storage.store import Storage
 from tests.support.edges import when_rewritten
 from tests.support.fences import killed_behind_its_fence
-from tests.support.shell import Cli
+from tests.support.shell import Cli, assert_refused
 
 
 class _TimerOf(threading.Thread):
@@ -291,8 +291,19 @@ def test_a_schema_apply_after_a_killed_fence_is_not_taken_for_it(graph: Graph) -
 
 def test_the_fence_of_a_killed_process_is_removed_by_the_next_optimize(graph: Graph) -> None:
     killed_behind_its_fence(graph.uri)
-    assert not optimize_all(graph).failed
+    told: list[str] = []
+    assert not optimize_all(graph, progress=Lines(told.append)).failed
     assert (current_lock(graph), read_note(graph)) == (None, None)
+    assert "lifted the fence of a run that was killed" in told
+
+
+@pytest.mark.slow
+def test_what_does_not_lift_the_fence_of_a_killed_process_says_what_does(graph: Graph, cli: Cli) -> None:
+    killed_behind_its_fence(graph.uri)
+    for words in ("cleanup --keep 1 --confirm", "repair --confirm"):
+        assert_refused(cli(words, graph.uri), "left it; nothing was written; `omnigraph-ops recover` removes it")
+    assert cli("recover", graph.uri).code == 0
+    assert cli("cleanup --keep 1 --confirm", graph.uri).code == 0
 
 
 @pytest.mark.slow

@@ -264,6 +264,16 @@ def test_an_interrupted_command_about_no_graph_sends_nobody_to_check(cli: Cli, m
     assert (ended.code, ended.err.splitlines()[-1]) == (130, "Interrupted; no graph that was there before was changed")
 
 
+@pytest.mark.parametrize("words", ["plan", "check", "cleanup --keep 1", "repair", "orphans", "orphans --quarantined"])
+def test_an_interrupted_look_at_a_graph_changed_nothing(
+    cli: Cli, demo_graph: DemoGraph, monkeypatch: pytest.MonkeyPatch, words: str
+) -> None:
+    graph = demo_graph(**SMALL)
+    when_asked(monkeypatch, Storage, "exists", raising(KeyboardInterrupt()))
+    ended = cli(words, graph.uri)
+    assert (ended.code, ended.err.splitlines()[-1]) == (130, "Interrupted; the graph was not changed")
+
+
 def test_what_waits_for_a_lease_ends_when_the_run_stops(demo_graph: DemoGraph) -> None:
     graph = demo_graph(**SMALL)
     run = RecordedRun(graph, header(), Snapshot())

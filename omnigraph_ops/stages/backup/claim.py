@@ -15,10 +15,10 @@ from omnigraph_ops.coordination.holds import read_hold
 from omnigraph_ops.coordination.lease import LeaseKeeper, LeasePlace, patient_lease
 from omnigraph_ops.errors import InvalidInput, LeaseHeld, OpsError, StorageError
 from omnigraph_ops.graph.graph import Graph
-from omnigraph_ops.graph.layout import is_ulid, new_ulid
+from omnigraph_ops.graph.layout import BACKUP_START, is_ulid, new_ulid
 from omnigraph_ops.models.backup import BackupStart
 from omnigraph_ops.models.freeze import Freeze
-from omnigraph_ops.outcomes.backups import JOURNAL, LEASE, STARTED, backup_ids, is_finished, read_start
+from omnigraph_ops.outcomes.backups import JOURNAL, LEASE, backup_ids, is_finished, read_start
 from omnigraph_ops.progress import Progress, Stopped
 from omnigraph_ops.stages.freeze.observe import verify_cut
 from omnigraph_ops.stages.freeze.take import active_freeze, extend_freeze, freeze_graph, said_of
@@ -65,7 +65,7 @@ def _may_continue(destination: Storage, backup_id: str, uri: str) -> bool:
     start = read_start(destination, backup_id)
     if start is not None:
         return start.uri == uri
-    return _holds_only(destination, backup_id, LEASE, STARTED)
+    return _holds_only(destination, backup_id, LEASE, BACKUP_START)
 
 
 def _holds_only(destination: Storage, backup_id: str, *names: str) -> bool:

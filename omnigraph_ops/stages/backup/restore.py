@@ -19,13 +19,12 @@ from omnigraph_ops.coordination.state import PROBE_PREFIX, RESTORE_LEASE_PATH
 from omnigraph_ops.errors import CorruptGraph, InvalidInput, StorageError
 from omnigraph_ops.graph.graph import Graph
 from omnigraph_ops.graph.layout import MANIFEST_DIR, RESTORING_PATH, SCHEMA_STATE_FILE
-from omnigraph_ops.graph.opening import open_graph
+from omnigraph_ops.graph.opening import backup_around, open_graph
 from omnigraph_ops.models.backup import BackedFile, BackupRecord, FileProblem, RecordedRoot, RestoreReport
 from omnigraph_ops.models.freeze import CutFileKind
 from omnigraph_ops.outcomes.backups import (
     backup_of,
     graph_around,
-    is_inside,
     place_of,
     present_files,
     read_record,
@@ -74,8 +73,8 @@ def restore_backup(
     destination = place_of(place)
     if any(file.file.startswith(f"{MANIFEST_DIR}/") for file in record.files):
         refuse_as_new_place(destination.root)
-    if is_inside(destination, storage.uri(backup_id)):
-        raise InvalidInput(f"{destination.root} is inside the backup; nothing was written; restore to another place")
+    if (backup := backup_around(destination)) is not None:
+        raise InvalidInput(f"{destination.root} is inside the backup {backup}; nothing was written; restore elsewhere")
     if (above := graph_around(destination, itself=False)) is not None:
         raise InvalidInput(f"{destination.root} is inside the graph {above}; nothing was written; restore elsewhere")
     _refuse_incomplete(storage, record)

@@ -16,6 +16,7 @@ from omnigraph_ops import __version__
 from omnigraph_ops.config.terms import BackupOptions
 from omnigraph_ops.errors import CorruptGraph, InvalidInput, LeaseHeld, OpsError, StorageError
 from omnigraph_ops.graph.graph import Graph
+from omnigraph_ops.graph.opening import backup_around
 from omnigraph_ops.models.backup import (
     BackedFile,
     BackupLeft,
@@ -125,8 +126,10 @@ def backup_graph(
 
 
 def _place_outside(graph: Graph, target: str) -> Storage:
-    """The destination; `InvalidInput` inside of this or any other graph, whose orphans the backups would be. Reads."""
+    """The destination; `InvalidInput` inside of any graph, whose orphans the backups would be, or a backup. Reads."""
     destination = place_of(target, graph.storage.access)
+    if (backup := backup_around(destination)) is not None:
+        raise InvalidInput(f"{destination.root} is inside the backup {backup}; back up to another place")
     # A dataset that was addressed by itself may have its backups beside it.
     around = graph.target if is_inside(destination, graph.target) else graph_around(destination, itself=True)
     if around is not None:
@@ -233,7 +236,24 @@ class _Attempt:
                 f"{done.refused:,} files could not be taken from the earlier backup and were copied from the graph: "
                 f"{done.refusal}"
             )
+        if self.earlier is not None and self._came_from(done) is None:
+            storage, earlier = self.earlier
+            self.progress(
+                f"no file was taken from {storage.uri(earlier.record.backup_id)}, which is a backup of "
+                f"{earlier.record.uri}, not of {self.graph.target}; all files were copied"
+            )
         return done
+
+    def _came_from(self, done: Transferred) -> str | None:
+        """The id of the earlier backup, if it is of a graph at this place or files came from it. Pure.
+
+        A graph that was moved or restored has the files of its backups under another address.
+        """
+        if self.earlier is None:
+            return None
+        record = self.earlier[1].record
+        is_of_another = record.uri != self.graph.target and not done.linked and not done.kept
+        return None if is_of_another else record.backup_id
 
     def _check(self) -> None:
         """Raise where the run shall stop, or another one may have taken the backup over while this one slept. Reads."""
@@ -283,7 +303,7 @@ class _Attempt:
             cut_at=self.freeze.created_at,
             finished_at=time.time(),
             tool_version=__version__,
-            incremental_from=self.earlier[1].record.backup_id if self.earlier is not None else None,
+            incremental_from=self._came_from(done),
             one_instant=cut.one_instant,
             branches=cut.branches,
             files=tuple(_backed(f) for f in done.files),
@@ -310,7 +330,7 @@ class _Attempt:
             backup=self.destination.uri(self._id),
             backup_id=self._id,
             freeze_id=self.freeze.freeze_id,
-            incremental_from=self.earlier[1].record.backup_id if self.earlier is not None else None,
+            incremental_from=self._came_from(done),
             resumed=self.claim.before is not None,
             total=Tally.of(done.files),
             copied=Tally.of(done.copied),

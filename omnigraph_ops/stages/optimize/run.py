@@ -129,7 +129,8 @@ def optimize_all(
         UnknownTable: a named table is not live; nothing was written.
     """
     sweep_ended(graph)
-    drop_stale_fence(graph)
+    if drop_stale_fence(graph):
+        progress("lifted the fence of a run that was killed")
     refuse_lasting(graph)
     sweep_beside(graph)
     graph, plan = _plan_of_run(graph, tables, budget)
