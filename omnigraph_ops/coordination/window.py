@@ -254,6 +254,7 @@ class ArmedWindow:
         """
         is_remote, sidecars = not self.graph.storage.is_local, partial(_sidecars_under, self.graph, keeper)
         locked, names = asked(self.graph.is_locked, sidecars, at_once=is_remote)
+        keeper.assert_lately()  # one answer may have come long after the other
         if locked:
             raise self._appeared("the schema-apply lock")
         foreign = names - {window.sidecar for window in together}
@@ -347,6 +348,7 @@ class ArmedWindow:
 def _sidecars_under(graph: Graph, keeper: LeaseKeeper) -> frozenset[str]:
     """The names of the sidecars, while the lease is held; raises as `LeaseKeeper.assert_held`. Reads."""
     names, _ = asked(partial(sidecar_names, graph.storage), keeper.assert_held, at_once=not graph.storage.is_local)
+    keeper.assert_lately()
     return names
 
 
