@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import errno
+import os
+import signal
 import subprocess
+import sys
 import time
 from pathlib import Path
 
 import pytest
 from omnigraph_airflow import demo_airflow
-from omnigraph_airflow.demo import _only_one
 from omnigraph_airflow.demo_airflow import DemoAirflow, DemoError, airflow_environment
+from omnigraph_airflow.demo_night import _only_one, run
 from sqlalchemy import create_engine
 
 
@@ -48,6 +52,47 @@ def test_a_folder_that_no_demo_made_is_not_deleted(tmp_path: Path, name: str) ->
     with pytest.raises(DemoError, match="was not made by the demo"), _only_one(tmp_path):
         pass
     assert [file.name for file in tmp_path.rglob("*") if file.is_file()] == ["of-somebody"]
+
+
+@pytest.mark.parametrize("why", ["Permission denied", "Not a directory"])
+def test_a_folder_that_cannot_be_written_is_told_as_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], why: str
+) -> None:
+    home = tmp_path / "file" / "home"
+    if why == "Permission denied":
+
+        def denied(*_: object, **_named: object) -> None:
+            raise PermissionError(errno.EACCES, why, str(home / "lock"))
+
+        monkeypatch.setattr(Path, "mkdir", denied)
+    else:
+        (tmp_path / "file").touch()
+    monkeypatch.setattr(signal, "signal", lambda *_: None)
+    assert run(["--home", str(home)]) == 1
+    said = f"demo: {home} cannot be written by this user: {why}; nothing was started; "
+    assert capsys.readouterr().err.startswith(said)
+
+
+_WHILE_IMPORTING = """
+import os, runpy, signal, sys
+
+class Sender:
+    def find_spec(self, name, *_):
+        if name == sys.argv[1]:
+            os.kill(os.getpid(), signal.SIGINT)
+
+sys.meta_path.insert(0, Sender())
+signal.signal(signal.SIGINT, signal.default_int_handler)
+runpy.run_module("omnigraph_airflow.demo", run_name="__main__")
+"""
+
+
+@pytest.mark.parametrize("module", ["httpx", "lance"])
+def test_an_interrupt_while_modules_are_imported_is_one_word(tmp_path: Path, module: str) -> None:
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
+    words = [sys.executable, "-c", _WHILE_IMPORTING, module]
+    done = subprocess.run(words, env=environment, cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout, done.stderr) == (130, "\nStopped.\n", "")
 
 
 def test_what_an_earlier_demo_made_is_made_anew(tmp_path: Path) -> None:
