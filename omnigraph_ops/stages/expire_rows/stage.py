@@ -72,7 +72,7 @@ class ExpireRowsRequest(Request):
     max_share: Annotated[float, Field(gt=0, le=1), Option(metavar="SHARE", decides=True)] = 0.5
     """Refuse a table that would lose a larger share of its rows."""
     max_rows: Annotated[Positive | None, Option(metavar="N")] = None
-    """Delete at most N rows of a table; without it, as many as were planned."""
+    """Refuse a table of which more than N rows would go; without it, as many go as were planned."""
     branch: Annotated[str | None, Field(min_length=1), Option(metavar="NAME")] = None
     """A branch instead of main."""
 
