@@ -216,7 +216,7 @@ class RunReport:
     """`succeeded`, `failed`, `unapproved`, `frozen` or `nothing_to_do`."""
     failed: tuple[str, ...]
     unapproved: tuple[str, ...]
-    """What was not done because it was rejected or nobody answered, a sentence each."""
+    """What was not done because it was rejected, nobody answered or a switch was off, a sentence each."""
     attention: tuple[str, ...]
     markdown: str
 
@@ -284,6 +284,7 @@ def _unapproved(facts: RunFacts) -> Iterator[str]:
     for stage, decision in facts.decisions.items():
         if not decision.approved:
             yield f"{stage} was not done: {refusal(decision, decision.digest)}"
+    yield from (outcome.unapproved for outcome in outcomes_of(facts.done) if outcome.unapproved)
 
 
 def _frozen(plan: OptimizePlan | None) -> Iterator[str]:
