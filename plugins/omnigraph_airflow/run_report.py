@@ -114,7 +114,15 @@ def failed_tasks(facts: RunFacts) -> tuple[str, ...]:
     named += facts.undone
     if not (named or _tables(facts)) and any(state in _BAD_STATES for state in facts.states.values()):
         named.append("a task before this one did not finish")
+    if not (named or _tables(facts)) and _lacks_backup(facts):
+        named.append("no backup was finished and verified; run the DAG again")
     return tuple(named)
+
+
+def _lacks_backup(facts: RunFacts) -> bool:
+    """Whether a run that backs up ended before it had, as where somebody ended the run. Pure."""
+    made = isinstance(facts.done.reports.get("backup"), BackupReport)
+    return "backup" in facts.stages and not (made and facts.states.get("verify") != "skipped")
 
 
 def _tables(facts: RunFacts) -> tuple[str, ...]:
