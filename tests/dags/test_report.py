@@ -150,7 +150,8 @@ def test_an_answer_counts_no_more_once_its_task_was_cleared(graph: Graph) -> Non
     night.run.states[APPROVE] = "success"
     with mock.patch("omnigraph_airflow.operators.ask.shown_text", lambda _id, task: task.body):
         night.ask()
-    assert night.report()[0]["unapproved"] == ["cleanup was not done: nobody answered in time, which counts as Reject"]
+    ended = "cleanup was not done: the task that asks was ended before anybody answered, which counts as Reject"
+    assert night.report()[0]["unapproved"] == [ended]
 
 
 def test_a_run_made_anew_under_the_same_id_has_no_answer_in_its_report(graph: Graph) -> None:
