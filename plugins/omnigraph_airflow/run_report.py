@@ -371,7 +371,9 @@ def _decision(facts: RunFacts, stage: AnyPlanned, digest: str) -> str:
         why = "Nobody was asked" if facts.states.get(approve) == "skipped" else "Nobody was asked, or nobody answered"
         return f"{why}. The digest of the plan is `{digest}`."
     if decision.timed_out:
-        return "Nobody answered in time, which counts as Reject."
+        why = prose(refusal(decision, digest) or "")
+        then = f"to carry it out, trigger `{stage.dag_id}` with **Confirm** and this digest before it expires"
+        return f"{why[0].upper()}{why[1:]}. The digest of the plan is `{digest}`: {then}."
     when = f" at {moment(decision.decided_at_us)}" if decision.decided_at_us else ""
     void = f"; it does not count: {prose(decision.void)}" if decision.void else ""
     return (

@@ -154,6 +154,15 @@ def test_an_answer_counts_no_more_once_its_task_was_cleared(graph: Graph) -> Non
     assert night.report()[0]["unapproved"] == [ended]
 
 
+def test_an_unanswered_question_leads_to_the_plan_by_its_digest(graph: Graph) -> None:
+    night = Night(graph)
+    night.ask()
+    night.answer("Reject", None)
+    said = night.report()[0]["markdown"]
+    next_step = "to carry it out, trigger `omnigraph_cleanup` with **Confirm** and this digest before it expires."
+    assert f"Reject. The digest of the plan is `{night.plan['digest']}`: {next_step}" in said
+
+
 def test_a_run_made_anew_under_the_same_id_has_no_answer_in_its_report(graph: Graph) -> None:
     night = Night(graph)
     night.ask()
