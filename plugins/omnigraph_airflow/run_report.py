@@ -339,10 +339,12 @@ def _stage(facts: RunFacts, stage: AnyPlanned) -> list[str]:
     plan = facts.plans.get(stage.name)
     if plan is None:
         return ["Not reached."]
-    if why := stage.nothing_to_do(plan):
+    outcome, report = facts.outcome_of(stage), facts.reports.get(stage.name)
+    why = stage.nothing_to_do(plan)
+    if why and (outcome is None or stage.name not in facts.decisions):
         return [f"{prose(why[0].upper() + why[1:])}."]
     lines = [_decision(facts, stage, plan.digest)]
-    outcome, report = facts.outcome_of(stage), facts.reports.get(stage.name)
+    lines += ["", f"After that the run was cleared and planned again: {prose(why)}."] if why else []
     if outcome is None:
         left = markdown_facts((name, value) for name, value in stage.view(plan).facts if value != plan.digest)
         return [*lines, "", "Nothing was done. The plan:", "", *left]
