@@ -16,7 +16,6 @@ From `OMNIGRAPH_OPS_SPARK_COPY_THRESHOLD_BYTES` on, `copy` and `verify` run on S
 
 from __future__ import annotations
 
-from airflow.sdk import TriggerRule
 from omnigraph_airflow.forms import graph_param, in_params, request_params
 from omnigraph_airflow.operators.backup import (
     FreezeOperator,
@@ -49,7 +48,8 @@ def omnigraph_backup() -> None:
     )
     verify = SubmitVerifyOperator(task_id="verify", backup=copy.output, name="omnigraph-verify")
     unfreeze = UnfreezeOperator(task_id="unfreeze", freeze_id=freeze.output)
-    report = ReportOperator(task_id="report", trigger_rule=TriggerRule.ALL_DONE)
+    # A run that is marked failed skips every other task: without a teardown that counts, it would end green.
+    report = ReportOperator(task_id="report").as_teardown(on_failure_fail_dagrun=True)
 
     freeze >> copy >> verify >> unfreeze.as_teardown(setups=freeze) >> report
     verify >> report

@@ -23,7 +23,7 @@ METRICS = {
     "runs_succeeded": "runs that did something and had no failure",
     "runs_failed": "runs with a failure",
     "runs_interrupted": "runs that ended before they were done",
-    "runs_unapproved": "runs of which a question was rejected or not answered",
+    "runs_unapproved": "runs of which a question was rejected, not answered, or approved without its switch",
     "runs_frozen": "runs that did nothing and that a freeze kept from tables",
     "runs_nothing_to_do": "runs that found nothing to do",
     "bytes_rewritten": "data and index bytes that were written",

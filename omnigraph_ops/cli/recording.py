@@ -131,7 +131,9 @@ class Recorder:
 
     def _ended(self, run: RecordedRun, error: BaseException | None) -> RunResults:
         results = replace(run.results, decisions=run.decisions)
-        if not isinstance(error, Exception):
+        # The command says it as its error, but nothing failed.
+        said = {outcome.problem for outcome in outcomes_of(results) if outcome.only_unapproved}
+        if not isinstance(error, Exception) or str(error) in said:
             return results
         return replace(results, failures=(StageFailure(message=_sentence(error), stage=self._verb),))
 

@@ -16,7 +16,8 @@ class RunOutcome(StrEnum):
     INTERRUPTED = "interrupted"
     """A signal or the end of its process ended it; what it had done until then is in the record."""
     UNAPPROVED = "unapproved"
-    """Nothing failed, and what somebody was asked about was not done: it was rejected, or nobody answered."""
+    """Nothing failed, and what somebody was asked about was not done: it was rejected, nobody answered, or the approval
+    lacked the switch that it needs."""
     FROZEN = "frozen"
     """Of a run: nothing was done, and a freeze kept it from tables; `attention` names the freeze and how to end it."""
     NOTHING_TO_DO = "nothing_to_do"

@@ -107,11 +107,13 @@ class Outcome(StageReport):
     detail: str
     """One sentence for the audit log; for the history, too, where no figure of it tells what changed."""
     applied: bool = True
-    """Whether the audit log has it as applied; otherwise as failed."""
+    """Whether the audit log has it as applied; otherwise as failed, or as unapproved."""
     changed: bool = False
     """Whether the graph, or what is stored of it, is other than before."""
     problem: str = ""
     """What went wrong, what was not harmed and what to do next; empty: nothing went wrong."""
+    unapproved: str = ""
+    """What was left because its approval lacked the switch of the stage, a sentence; empty: nothing."""
     errors: tuple[str, ...] = ()
     """What failed and is about no table, a sentence each."""
     work: Work = field(default_factory=Work)
@@ -124,8 +126,13 @@ class Outcome(StageReport):
     @property
     def failures(self) -> tuple[str, ...]:
         """What failed and is about no table; the problem where nothing else tells that it failed. Pure."""
-        told = self.errors or self.applied or any(t.error is not None for t in self.tables)
+        told = self.errors or self.applied or self.unapproved or any(t.error is not None for t in self.tables)
         return self.errors if told or not self.problem else (self.problem,)
+
+    @property
+    def only_unapproved(self) -> bool:
+        """Whether something was left for want of a switch, and nothing failed. Pure."""
+        return bool(self.unapproved) and not self.failures and all(t.error is None for t in self.tables)
 
     def outcome(self, plan: object = None) -> Outcome:
         return self

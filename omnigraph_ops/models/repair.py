@@ -224,6 +224,11 @@ class RepairRow:
         return self.action in {RepairAction.HEALED, RepairAction.FORCED}
 
     @property
+    def lacked_switch(self) -> bool:
+        """Whether a repair left it only because the switch was off. Pure."""
+        return self.action is RepairAction.REFUSED and self.publishable
+
+    @property
     def refusal(self) -> str | None:
         """Why a repair left it, None when it did not. Pure."""
         if self.action is not RepairAction.REFUSED:
@@ -279,6 +284,8 @@ class RepairReport(StageReport):
         return tuple(r for r in self.tables if r.action is RepairAction.REFUSED)
 
     def outcome(self, plan: object = None) -> Outcome:
+        left = ", ".join(row.table_key for row in self.tables if row.lacked_switch)
+        without = f"repair was approved without the switch, so nothing was published of {left}"
         return Outcome(
             stage=self.stage,
             detail=self._detail(),
@@ -286,10 +293,8 @@ class RepairReport(StageReport):
             changed=any(row.is_published for row in self.tables),
             asks_by_plan=True,
             problem="; ".join(self._refusals()),
-            tables=tuple(
-                TableOutcome(table_key=row.table_key, changed=row.is_published, error=row.refusal)
-                for row in self.tables
-            ),
+            unapproved=without if left else "",
+            tables=tuple(map(_table_outcome, self.tables)),
         )
 
     def then(self, later: RepairReport) -> RepairReport:
@@ -315,3 +320,10 @@ class RepairReport(StageReport):
                 f"no repair helps {', '.join(lost)}: the newest version cannot be read and is not published, whoever "
                 "asks; restore the graph from a backup"
             )
+
+
+def _table_outcome(row: RepairRow) -> TableOutcome:
+    """What was done to one table: to leave what needs the switch is no failure. Pure."""
+    if row.lacked_switch:
+        return TableOutcome(table_key=row.table_key, reason=row.refusal or "")
+    return TableOutcome(table_key=row.table_key, changed=row.is_published, error=row.refusal)

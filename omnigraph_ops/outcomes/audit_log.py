@@ -40,9 +40,11 @@ class AuditEvent(StrEnum):
     APPLIED = "applied"
     FAILED = "failed"
     INTERRUPTED = "interrupted"
+    UNAPPROVED = "unapproved"
+    """Nothing was done, because the approval lacked the switch that all of it needs."""
 
 
-ENDS = frozenset({AuditEvent.APPLIED, AuditEvent.FAILED, AuditEvent.INTERRUPTED})
+ENDS = frozenset({AuditEvent.APPLIED, AuditEvent.FAILED, AuditEvent.INTERRUPTED, AuditEvent.UNAPPROVED})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -164,8 +166,10 @@ def audit_end(results: RunResults, *, error: str | None, interrupted: bool) -> t
         details = ["nothing was removed or published"]
     if interrupted:
         event = AuditEvent.INTERRUPTED
-    elif error is not None or not all(outcome.applied for outcome in told):
+    elif error is not None or not all(outcome.applied or outcome.only_unapproved for outcome in told):
         event = AuditEvent.FAILED
+    elif not all(outcome.applied for outcome in told):
+        event = AuditEvent.UNAPPROVED
     else:
         event = AuditEvent.APPLIED
     return event, "; ".join(filter(None, (error, *details)))

@@ -225,9 +225,11 @@ def outcome_of(results: RunResults, *, failed: bool) -> RunOutcome:
     """What came of a run that nobody interrupted: the worst outweighs what was done. Pure."""
     if failed:
         return RunOutcome.FAILED
-    if any(decision.answer is not Answer.APPROVED for decision in results.decisions):
+    outcomes = outcomes_of(results)
+    refused = any(decision.answer is not Answer.APPROVED for decision in results.decisions)
+    if refused or any(outcome.unapproved for outcome in outcomes):
         return RunOutcome.UNAPPROVED
-    if any(outcome.changed for outcome in outcomes_of(results)):
+    if any(outcome.changed for outcome in outcomes):
         return RunOutcome.SUCCEEDED
     return RunOutcome.FROZEN if _kept_by_freeze(results) else RunOutcome.NOTHING_TO_DO
 

@@ -219,7 +219,7 @@ def _record_all(graph: Graph, due: Sequence[RunHeader], warn: Warn) -> tuple[Run
             with run_journal.isolated(folder, warn):
                 files = tuple(_files(graph.storage, folder, run_journal.silent))
                 if not _is_recorded(files):
-                    records.append(_record(graph, header, warn, again=bool(_marks(files))))
+                    records.append(_record(graph, header, warn, files))
     return tuple(records)
 
 
@@ -244,17 +244,21 @@ def _marks(files: Sequence[Stored]) -> list[float]:
     return [file.modified_at for file in files if file.path.endswith(f"/{_RECORDED}")]
 
 
-def _record(graph: Graph, header: RunHeader, warn: Warn, *, again: bool) -> RunRecord:
-    """Record a run from what its tasks left; `again` replaces the record that it had before it went on. Writes."""
+def _record(graph: Graph, header: RunHeader, warn: Warn, files: Sequence[Stored]) -> RunRecord:
+    """Record a run from what its tasks left, by when its files say that it was last heard of. Writes.
+
+    A record that it had before it went on is replaced.
+    """
     close(graph, header.run_id, is_over=lambda _task: True, warn=warn)
     found = read_tasks(graph.storage, header.run_id, warn=warn)
     decisions = tuple(dict.fromkeys(d for left in found.left for d in left.results.decisions))
     cut_off = frozenset(key for left in found.left if (cut := left.results.interruption) for key in cut.tables)
     ended = Interruption(reason=_NO_REPORT, tables=cut_off)
     results = replace(found.results(), decisions=decisions, interruption=ended)
-    record = None if again else history.read_run(graph, header.run_id)
+    record = None if _marks(files) else history.read_run(graph, header.run_id)
     if record is None:
-        record = record_of(header, results)
+        heard = max((int(file.modified_at * 1_000_000) for file in files if not file.is_folder), default=0)
+        record = replace(record_of(header, results), ended_at_us=max(header.started_at_us, heard))
         history.append(graph, record)
     mark_recorded(graph.storage, header)
     return record

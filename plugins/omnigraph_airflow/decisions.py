@@ -33,6 +33,7 @@ if TYPE_CHECKING:
 
 
 APPROVE, REJECT = "Approve", "Reject"
+_ENDED_BEFORE = "the task that asks was ended before anybody answered, which counts as Reject"
 ANSWER_WITHIN = timedelta(hours=20)
 """An approval that nobody answers so long after the start of its run counts as Reject: before the next night."""
 
@@ -67,7 +68,7 @@ class Decision:
 
 def unanswered(digest: str) -> Decision:
     """What became of a question whose task ended without an answer, whoever ended it. Pure."""
-    return Decision(chosen_options=(), digest=digest, decided_by="nobody", timed_out=True)
+    return Decision(chosen_options=(), digest=digest, decided_by="nobody", timed_out=True, void=_ENDED_BEFORE)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -87,10 +88,10 @@ def refusal(decision: Decision | None, digest: str) -> str | None:
     """Why this plan may not be carried out, or None when it was approved as it is. Pure."""
     if decision is None:
         return "nobody approved this plan: the graph keeps no answer to its question"
-    if decision.timed_out:
-        return "nobody answered in time, which counts as Reject"
     if decision.void:
         return decision.void
+    if decision.timed_out:
+        return "nobody answered in time, which counts as Reject"
     if not decision.approved:
         return f"{decision.decided_by} answered {', '.join(decision.chosen_options) or 'nothing'}"
     if decision.digest != digest:

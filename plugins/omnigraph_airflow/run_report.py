@@ -114,7 +114,15 @@ def failed_tasks(facts: RunFacts) -> tuple[str, ...]:
     named += facts.undone
     if not (named or _tables(facts)) and any(state in _BAD_STATES for state in facts.states.values()):
         named.append("a task before this one did not finish")
+    if not (named or _tables(facts)) and _lacks_backup(facts):
+        named.append("no backup was finished and verified; run the DAG again")
     return tuple(named)
+
+
+def _lacks_backup(facts: RunFacts) -> bool:
+    """Whether a run that backs up ended before it had, as where somebody ended the run. Pure."""
+    made = isinstance(facts.done.reports.get("backup"), BackupReport)
+    return "backup" in facts.stages and not (made and facts.states.get("verify") != "skipped")
 
 
 def _tables(facts: RunFacts) -> tuple[str, ...]:
@@ -216,7 +224,7 @@ class RunReport:
     """`succeeded`, `failed`, `unapproved`, `frozen` or `nothing_to_do`."""
     failed: tuple[str, ...]
     unapproved: tuple[str, ...]
-    """What was not done because it was rejected or nobody answered, a sentence each."""
+    """What was not done because it was rejected, nobody answered or a switch was off, a sentence each."""
     attention: tuple[str, ...]
     markdown: str
 
@@ -284,6 +292,7 @@ def _unapproved(facts: RunFacts) -> Iterator[str]:
     for stage, decision in facts.decisions.items():
         if not decision.approved:
             yield f"{stage} was not done: {refusal(decision, decision.digest)}"
+    yield from (outcome.unapproved for outcome in outcomes_of(facts.done) if outcome.unapproved)
 
 
 def _frozen(plan: OptimizePlan | None) -> Iterator[str]:
@@ -330,10 +339,12 @@ def _stage(facts: RunFacts, stage: AnyPlanned) -> list[str]:
     plan = facts.plans.get(stage.name)
     if plan is None:
         return ["Not reached."]
-    if why := stage.nothing_to_do(plan):
+    outcome, report = facts.outcome_of(stage), facts.reports.get(stage.name)
+    why = stage.nothing_to_do(plan)
+    if why and (outcome is None or stage.name not in facts.decisions):
         return [f"{prose(why[0].upper() + why[1:])}."]
     lines = [_decision(facts, stage, plan.digest)]
-    outcome, report = facts.outcome_of(stage), facts.reports.get(stage.name)
+    lines += ["", f"After that the run was cleared and planned again: {prose(why)}."] if why else []
     if outcome is None:
         left = markdown_facts((name, value) for name, value in stage.view(plan).facts if value != plan.digest)
         return [*lines, "", "Nothing was done. The plan:", "", *left]
@@ -362,7 +373,9 @@ def _decision(facts: RunFacts, stage: AnyPlanned, digest: str) -> str:
         why = "Nobody was asked" if facts.states.get(approve) == "skipped" else "Nobody was asked, or nobody answered"
         return f"{why}. The digest of the plan is `{digest}`."
     if decision.timed_out:
-        return "Nobody answered in time, which counts as Reject."
+        why = prose(refusal(decision, digest) or "")
+        then = f"to carry it out, trigger `{stage.dag_id}` with **Confirm** and this digest before it expires"
+        return f"{why[0].upper()}{why[1:]}. The digest of the plan is `{digest}`: {then}."
     when = f" at {moment(decision.decided_at_us)}" if decision.decided_at_us else ""
     void = f"; it does not count: {prose(decision.void)}" if decision.void else ""
     return (

@@ -49,9 +49,9 @@ def ask(place: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callabl
     list_graphs(tmp_path, monkeypatch, place)
     monkeypatch.setattr(ApprovalOperator, "execute", lambda self, context: self.assigned_users)
     graph = open_graph(str(place))
-    made = plan_cleanup(graph, RetentionPolicy(keep_versions=1))
+    made = {keep: plan_cleanup(graph, RetentionPolicy(keep_versions=keep)) for keep in (1, 100)}
 
-    def go(user: str, run_type: str = "manual", instance: Any = None, **said: Any) -> Any:
+    def go(user: str, run_type: str = "manual", instance: Any = None, keep: int = 1, **said: Any) -> Any:
         instance = instance or Instance("approve_cleanup")
         task = ApproveStageOperator(
             task_id="approve_cleanup",
@@ -68,7 +68,7 @@ def ask(place: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callabl
         upstream = SimpleNamespace(upstream_task_ids={"plan_cleanup"})
         dag = SimpleNamespace(dag_id="omnigraph_cleanup")
         context: Any = {"ti": instance, "dag_run": run, "run_id": "r", "task": upstream, "dag": dag}
-        task.plan = planned(context, graph, made)
+        task.plan = planned(context, graph, made[keep])
         return task.execute(context)
 
     return go
@@ -123,6 +123,16 @@ def test_a_file_at_fault_does_not_make_everybody_an_approver(
     with pytest.raises(AirflowFailException, match=r"has faults, so nobody knows who may approve at .*first .*yaml:\d"):
         ask("eve", confirmed=True, instance=instance)
     assert "nobody knows who may approve" in instance.pushed["failure"][0]["message"]
+
+
+def test_a_file_at_fault_stops_no_run_that_has_nothing_to_ask(
+    ask: Callable[..., Any], place: Path, tmp_path: Path
+) -> None:
+    from airflow.sdk.exceptions import AirflowSkipException
+
+    (tmp_path / "graphs.yaml").write_text(FAULTS["defaults"].replace("PLACE", str(place)))
+    with pytest.raises(AirflowSkipException, match="nothing to remove"):
+        ask("eve", keep=100)
 
 
 def test_a_fault_may_hide_that_a_place_has_approvers(ask: Callable[..., Any], place: Path, tmp_path: Path) -> None:

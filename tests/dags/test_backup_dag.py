@@ -7,6 +7,7 @@ import time
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
+from urllib.parse import quote
 
 import pytest
 
@@ -138,6 +139,33 @@ def test_without_a_destination_nothing_is_frozen(dags: Any, graph: Graph) -> Non
     done = run(dags, graph)
     assert (done.state, done.of("freeze"), done.of("copy")) == ("failed", ["failed"], ["upstream_failed"])
     assert any("no destination named" in line for line in done.report["failed"])
+    assert (freezes(graph.storage), freeze_tags(graph.uri)) == ((), set())
+
+
+@pytest.mark.parametrize("at", ["FreezeOperator", "SubmitBackupOperator", "SubmitVerifyOperator"])
+def test_a_run_that_is_marked_failed_ends_red_and_leaves_nothing_frozen(
+    dags: Any, api: Any, graph: Graph, monkeypatch: pytest.MonkeyPatch, at: str
+) -> None:
+    from airflow.sdk.exceptions import AirflowFailException
+    from omnigraph_airflow.operators import backup
+
+    operator, dag = getattr(backup, at), dags["omnigraph_backup"]
+    whole = operator.run_stage
+
+    def marked(self: Any, graph: Graph, context: Any) -> Any:
+        """As a person does it while the task is at work, which a scheduler then ends; a freeze comes to its end."""
+        done = whole(self, graph, context) if at == "FreezeOperator" else None
+        path = f"/api/v2/dags/omnigraph_backup/dagRuns/{quote(context['run_id'], safe='')}"
+        api.patch(path, json={"state": "failed"}).raise_for_status()
+        if done is None:
+            raise AirflowFailException("ended from outside")
+        return done
+
+    monkeypatch.setattr(operator, "run_stage", marked)
+    done = Finished(dag.test(run_conf={"graph": graph.uri, "destination": f"{graph.uri}-backups"}))
+    assert (done.state, done.of("report")) == ("failed", ["failed"]), done.tasks
+    assert done.report["outcome"] == "failed"
+    assert [r.outcome for r in read_runs(graph)] == [RunOutcome.FAILED]
     assert (freezes(graph.storage), freeze_tags(graph.uri)) == ((), set())
 
 

@@ -285,11 +285,15 @@ def test_what_fails_half_way_is_in_the_audit_log(
     assert details(graph, "failed") == ["the store did not answer"]
 
 
-def test_a_refused_repair_is_no_repair_in_the_audit_log(dags: Any, made: Made, answer_hitl: Answer) -> None:
+def test_a_repair_that_lacks_its_switch_is_unapproved_everywhere(dags: Any, made: Made, answer_hitl: Answer) -> None:
     answer_hitl("approve_repair", "Approve", force=False)
     graph = made(drift_tables=(PERSON,), drift_kind="delete")
     done = run(dags, "omnigraph_repair", graph, confirm=True)
     assert done.of("apply_repair") == ["success"]
-    assert events(graph) == [("repair", "approved"), ("repair", "failed")]
-    (detail,) = details(graph, "failed")
+    assert events(graph) == [("repair", "approved"), ("repair", "unapproved")]
+    (detail,) = details(graph, "unapproved")
     assert detail.endswith("1 refused; nothing was published")
+    (record,) = history.read_runs(graph)
+    assert (done.state, done.report["outcome"], record.outcome) == ("failed", "unapproved", RunOutcome.UNAPPROVED)
+    said = f"repair was approved without the switch, so nothing was published of {PERSON}"
+    assert (done.report["unapproved"], done.report["failed"], record.errors) == ([said], [], ())

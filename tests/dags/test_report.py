@@ -154,7 +154,39 @@ def test_an_answer_counts_no_more_once_its_task_was_cleared(graph: Graph, monkey
     night.run.tries[APPROVE] = 2
     keeps_question(monkeypatch)
     night.ask()
-    assert night.report()[0]["unapproved"] == ["cleanup was not done: nobody answered in time, which counts as Reject"]
+    ended = "cleanup was not done: the task that asks was ended before anybody answered, which counts as Reject"
+    assert night.report()[0]["unapproved"] == [ended]
+
+
+def test_an_unanswered_question_leads_to_the_plan_by_its_digest(graph: Graph) -> None:
+    night = Night(graph)
+    night.ask()
+    night.answer("Reject", None)
+    said = night.report()[0]["markdown"]
+    next_step = "to carry it out, trigger `omnigraph_cleanup` with **Confirm** and this digest before it expires."
+    assert f"Reject. The digest of the plan is `{night.plan['digest']}`: {next_step}" in said
+
+
+def test_what_was_done_stays_in_the_report_of_a_run_that_is_cleared_and_planned_again(graph: Graph) -> None:
+    from omnigraph_airflow.operators.stages import ApplyPartsOperator, PlanStageOperator
+
+    night = Night(graph)
+    night.ask()
+    night.answer("Approve")
+    context = night.run.context("cleanup_table")
+    lot = {"lot": ["node:Person"], "plan": night.plan, "approval": APPROVE, "graph": graph.uri}
+    ApplyPartsOperator(task_id="cleanup_table", stage="cleanup", **lot).execute(context)
+    night.run.states["cleanup_table"] = "success"
+    before = night.report()[0]["markdown"]
+    night.clear()
+    night.run.states |= {APPROVE: "skipped", "cleanup_table": "skipped"}
+    again = {"stage": "cleanup", "graph": graph.uri, "request": {"keep": 100, "older_than": None}}
+    PlanStageOperator(task_id="plan_cleanup", **again).execute(night.run.context("plan_cleanup"))
+    after = night.report()[0]["markdown"]
+    assert "After that the run was cleared and planned again: nothing to remove." in after
+    for line in ("Approve by ana", "Versions removed"):
+        assert line in before
+        assert line in after
 
 
 def test_a_run_made_anew_under_the_same_id_has_no_answer_in_its_report(graph: Graph) -> None:

@@ -179,8 +179,12 @@ def test_a_run_without_its_report_is_recorded_by_the_next_night(graph: Graph, tm
     cleanup.run.run(cleanup.operator, tmp_path / "n", HALF_WAY)
     assert settle_runs(graph, is_over=lambda _run: False) == ()
     assert events(graph) == ["started"]
+    heard = cleanup.run.started.timestamp() + 0.5
+    for file in Path(graph.uri, TASKS_DIR).rglob("*.json"):
+        os.utime(file, (heard, heard))
     (found,) = settle_runs(graph, is_over=lambda run: run.header.run_id == WHOLE)
     assert (found.outcome, found.run_id) == (RunOutcome.INTERRUPTED, WHOLE)
+    assert found.ended_at_us == pytest.approx(heard * 1_000_000, abs=1000), "not when it was recorded"
     assert 0 < found.work.versions_removed < cleanup.plan.total_versions
     assert [decision.by for decision in found.decisions] == ["ann"]
     assert events(graph) == ["started", "interrupted"]

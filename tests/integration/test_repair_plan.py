@@ -13,9 +13,11 @@ from omnigraph_ops.config.settings import Settings
 from omnigraph_ops.coordination import sealed
 from omnigraph_ops.errors import StalePlan
 from omnigraph_ops.graph import Graph, open_graph
+from omnigraph_ops.models.history import RunOutcome
 from omnigraph_ops.models.repair import EvidenceTier, RepairAction, RepairPreview
 from omnigraph_ops.outcomes import audit_log
 from omnigraph_ops.outcomes.audit_log import AuditEvent
+from omnigraph_ops.outcomes.history import read_runs
 from omnigraph_ops.stages.repair.run import apply_repair, preview_repair
 from tests.conftest import DemoGraph
 from tests.support.rows import tree_of
@@ -146,8 +148,10 @@ def test_a_refusal_is_recorded_with_what_it_was_about(cli: Cli, demo_graph: Demo
     graph = demo_graph(**SMALL, drift_tables=(PERSON,), drift_kind="delete")
     assert cli("repair --confirm", graph.uri).code == 1
     (entry,) = audit_log.log_of(graph.storage, "").entries
-    assert (entry.event, entry.actor) == (AuditEvent.FAILED, audit_log.shell_actor())
+    assert (entry.event, entry.actor) == (AuditEvent.UNAPPROVED, audit_log.shell_actor())
     assert entry.detail == "5 no_op, 1 refused; nothing was published"
+    (run,) = read_runs(graph)
+    assert (run.outcome, run.errors) == (RunOutcome.UNAPPROVED, ())
     assert cli("repair --confirm --force", graph.uri).code == 0
     forced = audit_log.log_of(graph.storage, "").entries[-1]
     assert (forced.event, forced.detail.partition(";")[0]) == (AuditEvent.APPLIED, "1 forced, 5 no_op")

@@ -113,8 +113,7 @@ class Repair(PlannedStage[RepairRequest, RepairPreview, RepairReport]):
         return "no table has drifted: nothing to repair"
 
     def left_by_default(self, plan: RepairPreview) -> str | None:
-        verified = Classification.VERIFIED_MAINTENANCE
-        left = [row for row in plan.drifted if row.publishable and row.classification is not verified]
+        left = _switched(plan)
         return f"{_named(left)} would be left: not verified maintenance" if left else None
 
     def is_routine(self, plan: RepairPreview) -> bool:
@@ -128,36 +127,50 @@ class Repair(PlannedStage[RepairRequest, RepairPreview, RepairReport]):
     def attention(self, plan: RepairPreview, drift: Sequence[DriftFinding] | None) -> tuple[str, ...]:
         return tuple(_drifted(plan, drift))
 
-    def failures(self, report: RepairReport) -> tuple[str, ...]:
-        """None: a table that cannot be judged is refused, and stays as it is. Pure."""
-        return ()
-
     def view(self, value: RepairPreview | RepairReport) -> View:
         return plan_view(value) if isinstance(value, RepairPreview) else report_view(value)
 
     def question(self, plan: RepairPreview, *, force: bool = False) -> Question:
         """What a person is asked about a repair. Pure."""
-        lost = (f"The newest version of {_named(plan.lost)} cannot be read. It stays as it is; {_RESTORE}.",)
+        lost = f"The newest version of {_named(plan.lost)} cannot be read. It stays as it is; {_RESTORE}."
         return Question(
             subject=f"Repair {_named([row for row in plan.drifted if row.publishable])}?",
             intro=f"Tables of {plan.uri} hold versions that the graph does not publish. Repair publishes them as they "
             "are; it rewrites nothing.",
-            on_approve="the tables marked publish are published at their newest version in one graph commit"
-            + (", and with the switch on, as it is from the start, the others too" if force else "")
-            + ". If any of them moves before that, nothing is published.",
+            on_approve=_on_approve(plan, force=force),
             on_reject="only the repair is skipped. The tables stay as they are, and the rest of the run goes on "
             "without them.",
             notes=(
-                *(lost if plan.lost else ()),
+                *([lost] if plan.lost else []),
                 "Verified maintenance is compaction only: no row changed. Suspicious operations change rows or "
                 "indexes; unverifiable ones cannot be read.",
-                "The switch below also publishes the tables that are not verified maintenance. Use it only when you "
-                "know who made those versions.",
+                *([_SWITCH] if _switched(plan) else []),
             ),
         )
 
 
 _RESTORE = "restore the graph from a backup"
+_SWITCH = (
+    "The switch below also publishes the tables that are not verified maintenance. Use it only when you know who made "
+    "those versions."
+)
+
+
+def _switched(plan: RepairPreview) -> list[RepairRow]:
+    """The tables that only the switch publishes. Pure."""
+    verified = Classification.VERIFIED_MAINTENANCE
+    return [row for row in plan.drifted if row.publishable and row.classification is not verified]
+
+
+def _on_approve(plan: RepairPreview, *, force: bool) -> str:
+    """What an approval publishes, by the tables and by where the switch starts. Pure."""
+    needs = _switched(plan)
+    if len(needs) == len(plan.drifted) - len(plan.lost) and not force:
+        return "nothing is published unless you turn the switch on: no table here is verified maintenance."
+    said = "the tables marked publish are published at their newest version in one graph commit"
+    if needs and force:
+        said += ", and with the switch on, as it is from the start, the others too"
+    return f"{said}. If any of them moves before that, nothing is published."
 
 
 def _named(rows: Sequence[RepairRow]) -> str:

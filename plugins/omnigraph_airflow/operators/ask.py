@@ -204,14 +204,14 @@ class ApproveStageOperator(ApprovalOperator):
 
     def _decide(self, context: Context) -> dict[str, Any] | None:
         """The approval that was given in advance; else None, with the question ready to be asked. Writes."""
-        graph = OmnigraphHook(self.graph).get_conn()
-        self.approvers = self._who_may(graph)
-        self.assigned_users = _users(self.approvers)
-        stage = planned(self.stage)
+        graph, stage = OmnigraphHook(self.graph).get_conn(), planned(self.stage)
         plan = kept_plan(context, graph, stage.plan_type, self.plan)
         why_not = stage.nothing_to_do(plan)
         if why_not:
             raise AirflowSkipException(why_not)
+        # Only now: a fault of the graphs file stops no run that asks nobody.
+        self.approvers = self._who_may(graph)
+        self.assigned_users = _users(self.approvers)
         question = question_of(context, self.task_id)
         earlier = decisions.read_consent(graph.storage, question)
         # What a form said was about the plan of its moment: of a run that was cleared, or planned again, it is no more.

@@ -30,7 +30,8 @@ from omnigraph_airflow.task_run import StageSkipped, audited, is_told, run_of
 from omnigraph_ops import serde
 from omnigraph_ops.coordination.sealed import plan_path
 from omnigraph_ops.errors import ApprovalMissing, StorageError
-from omnigraph_ops.outcomes.audit_log import AuditEvent
+from omnigraph_ops.outcomes.audit_log import AuditEvent, audit_end
+from omnigraph_ops.outcomes.results import RunResults, with_value
 from omnigraph_ops.parallel import deal
 from omnigraph_ops.progress import Lines
 from omnigraph_ops.stages.registry import planned
@@ -176,9 +177,9 @@ class ApplyStageOperator(_Applies, _MaySubmit):
             if report is None:
                 report = self._apply(graph, plan, force=decision.force)
             graph.run.notes(report)
-            outcome = report.outcome()
-            self.log.info("%s: %s", stage.name, outcome.detail)
-            work.ends(AuditEvent.APPLIED if outcome.applied else AuditEvent.FAILED, outcome.detail)
+            event, detail = audit_end(with_value(RunResults(), report), error=None, interrupted=False)
+            self.log.info("%s: %s", stage.name, detail)
+            work.ends(event, detail)
         return serde.to_json(report)
 
     def _apply(self, graph: Graph, plan: Any, *, force: bool) -> Any:

@@ -254,7 +254,7 @@ def test_what_cleanup_freed_counts_forks_too() -> None:
 
 @pytest.mark.parametrize(
     ("action", "outcome"),
-    [(RepairAction.HEALED, DONE), (RepairAction.FORCED, DONE), (RepairAction.REFUSED, FAILED)],
+    [(RepairAction.HEALED, DONE), (RepairAction.FORCED, DONE), (RepairAction.REFUSED, RunOutcome.UNAPPROVED)],
 )
 def test_a_repair(action: RepairAction, outcome: RunOutcome) -> None:
     done = replace(ROW, action=action)

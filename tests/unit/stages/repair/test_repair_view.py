@@ -5,6 +5,8 @@ from __future__ import annotations
 import re
 from dataclasses import replace
 
+import pytest
+
 from omnigraph_ops.models.health import DriftFinding
 from omnigraph_ops.models.repair import (
     BranchEvidence,
@@ -20,6 +22,8 @@ from omnigraph_ops.models.repair import (
     ShownValue,
     TierCost,
 )
+from omnigraph_ops.outcomes.audit_log import AuditEvent, audit_end
+from omnigraph_ops.outcomes.results import RunResults, with_value
 from omnigraph_ops.stages.repair.stage import Repair
 from omnigraph_ops.views import markdown
 from omnigraph_ops.views.markdown import MOST_CHARACTERS
@@ -108,6 +112,27 @@ def test_the_body_says_what_each_answer_does_and_to_what() -> None:
     assert "- **No answer** by 2026-01-02 03:04 UTC: counts as Reject" in shown
     assert "The switch below also publishes the tables that are not verified maintenance." in shown
     assert "with the switch on, as it is from the start" in body(preview(HEALABLE, CHANGED), force=True)
+
+
+def test_the_body_tells_of_the_switch_only_where_it_does_something() -> None:
+    nothing = "- **Approve**: nothing is published unless you turn the switch on"
+    assert nothing in body(preview(CHANGED))
+    assert nothing not in body(preview(CHANGED), force=True)
+    assert "switch" not in body(preview(HEALABLE))
+
+
+@pytest.mark.parametrize("readable", [True, False])
+def test_what_lacks_the_switch_is_not_approved_and_what_cannot_be_read_fails(readable: bool) -> None:
+    healed, left = replace(HEALABLE, action=RepairAction.HEALED), row(action=RepairAction.REFUSED, readable=readable)
+    report = RepairReport(uri="/g", confirm=True, force=False, manifest_version=9, tables=(healed, left))
+    outcome = report.outcome()
+    assert bool(outcome.unapproved) is readable
+    assert [t.table_key for t in outcome.tables if t.error] == ([] if readable else ["node:Person"])
+    assert bool(STAGE.failures(report)) is not readable
+    nothing = with_value(RunResults(), replace(report, manifest_version=None, tables=(left,)))
+    assert audit_end(nothing, error=None, interrupted=False)[0] is (
+        AuditEvent.UNAPPROVED if readable else AuditEvent.FAILED
+    )
 
 
 def test_a_row_per_table_what_needs_a_person_first() -> None:
