@@ -300,11 +300,7 @@ def announced(
     try:
         yield
     finally:
-        try:
-            storage.delete(path)
-        except StorageError as error:
-            # What was removed is gone all the same; its report must not be lost with this.
-            _LOG.warning("the note %s of a removal could not be deleted and ends with this process: %s", path, error)
+        storage.delete(path)
 
 
 def refuse_removed(storage: Storage, versions: Sequence[HeldVersion]) -> None:

@@ -14,7 +14,7 @@ from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import IO, TypeVar
+from typing import TypeVar
 
 from omnigraph_ops import serde
 from omnigraph_ops.errors import NotInstalled, OpsError, StorageError
@@ -140,35 +140,26 @@ def run_submit(
         OpsError: it could not be started.
         subprocess.TimeoutExpired: it took longer than `most_seconds`.
     """
+    made: list[subprocess.Popen[bytes]] = []
     with log.open("wb") as output:
-        process = _started(command, environment, output)
+
+        def start() -> None:
+            # A session of its own: launcher, JVM and driver are ended together.
+            process = subprocess.Popen(
+                list(command), env=dict(environment), stdout=output, stderr=subprocess.STDOUT, start_new_session=True
+            )
+            made.append(process)
+
         try:
-            return _waited(process, check, most_seconds)
+            # In a thread, where no signal arrives: an interrupt inside of `Popen` would leave a process nobody knows.
+            with ThreadPoolExecutor(max_workers=1) as pool:
+                error = pool.submit(start).exception()
+            if error is not None:
+                raise OpsError(f"spark-submit could not be started: {error}") from None
+            return _waited(made[0], check, most_seconds)
         finally:
-            _end(process)
-
-
-def _started(command: Sequence[str], environment: Mapping[str, str], output: IO[bytes]) -> subprocess.Popen[bytes]:
-    """The submit; raises as `run_submit`. Starts a process.
-
-    In a thread, where no signal arrives: an interrupt inside of `Popen` would leave a process that nobody ends.
-    """
-
-    def start() -> subprocess.Popen[bytes]:
-        # A session of its own: launcher, JVM and driver are ended together.
-        return subprocess.Popen(
-            list(command), env=dict(environment), stdout=output, stderr=subprocess.STDOUT, start_new_session=True
-        )
-
-    with ThreadPoolExecutor(max_workers=1) as pool:
-        starting = pool.submit(start)
-        try:
-            return starting.result()
-        except OSError as error:
-            raise OpsError(f"spark-submit could not be started: {error}") from None
-        except BaseException:
-            _end(starting.result())
-            raise
+            for process in made:
+                _end(process)
 
 
 def reason(log: str) -> str:

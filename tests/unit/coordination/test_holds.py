@@ -17,7 +17,7 @@ from omnigraph_ops.coordination.environment import start_of, this_machine
 from omnigraph_ops.coordination.freezes import active_freezes
 from omnigraph_ops.coordination.holds import FreezeTerms, HeldVersion, Hold, HoldKind
 from omnigraph_ops.coordination.state import HOLDS_DIR, REMOVALS_DIR
-from omnigraph_ops.errors import CorruptGraph, InvalidInput, StalePlan, StorageError
+from omnigraph_ops.errors import CorruptGraph, InvalidInput, StalePlan
 from omnigraph_ops.graph.layout import new_ulid, now_us
 from omnigraph_ops.storage.store import Storage
 
@@ -100,17 +100,6 @@ def test_a_plan_hold_ends_with_its_block_in_every_outcome(storage: Storage) -> N
         assert (hold.kind, hold.pid) == (HoldKind.PLAN, os.getpid())
         raise RuntimeError
     assert storage.list(HOLDS_DIR) == ()
-
-
-def test_a_removal_that_is_done_is_told_though_its_announcement_cannot_be_deleted(
-    storage: Storage, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
-    def no_right(_: Storage, path: str) -> None:
-        raise StorageError(f"cannot delete {path}: Access Denied")
-
-    with holds.announced(storage, HELD.table_path, branch=None, versions=(HELD.version,)):
-        monkeypatch.setattr(Storage, "delete", no_right)
-    assert "of a removal could not be deleted and ends with this process: cannot delete" in caplog.text
 
 
 def test_a_record_counts_as_a_freeze_whatever_was_read_before_under_its_name(storage: Storage, tmp_path: Path) -> None:

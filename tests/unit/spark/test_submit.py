@@ -77,10 +77,13 @@ def test_an_interrupt_while_the_submit_starts_ends_it(tmp_path: Path, monkeypatc
     real, started = subprocess.Popen, list[subprocess.Popen[bytes]]()
 
     def interrupted(*words: object, **options: object) -> subprocess.Popen[bytes]:
-        started.append(real(*words, **options))  # type: ignore[call-overload]
+        process: subprocess.Popen[bytes] = real(*words, **options)  # type: ignore[call-overload]
+        if "spark-submit" not in str(words):
+            return process
+        started.append(process)
         os.kill(os.getpid(), signal.SIGINT)
         time.sleep(0.3)
-        return started[0]
+        return process
 
     monkeypatch.setattr(subprocess, "Popen", interrupted)
     with pytest.raises(KeyboardInterrupt):
