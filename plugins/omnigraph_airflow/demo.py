@@ -12,7 +12,7 @@ import signal
 import sys
 from typing import Any, NoReturn
 
-# Everything else is imported when the signals are handled: until then Ctrl-C is a traceback.
+# All other imports follow once the signals are handled: before that, Ctrl-C would print a traceback.
 
 
 def main() -> int:
@@ -20,7 +20,7 @@ def main() -> int:
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         if signal.getsignal(number) != signal.SIG_IGN:
             signal.signal(number, _leave)
-    # What the night needs first: a module written in C turns an interrupt of its import into anything.
+    # Before the night handles interrupts as exceptions: one that comes while a module in C is imported can be lost.
     import omnigraph_ops.demo
     import omnigraph_ops.stages.optimize.run  # noqa: F401
     from omnigraph_airflow.demo_night import run

@@ -19,7 +19,7 @@ Of the health of a table the shares that a run improves are here, and from which
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 
 from omnigraph_ops.graph.schema import TableSpec
@@ -102,25 +102,30 @@ def _runs(
     fragments: Sequence[FragmentFacts], rules: RewriteRules, indexes: Sequence[IndexFacts]
 ) -> list[list[_Segment]]:
     """What tonight leaves of the small fragments, run by run. Pure."""
-    runs = [_merged_tiers(run, rules.fan_in) for run in _small_runs(fragments, rules.target_rows, indexes)]
+    small = small_runs(fragments, rules.target_rows, indexes)
+    runs = [_merged_tiers([(fragment,) for fragment in run], rules.fan_in) for run in small]
     if rules.cutoff is not None:
         _bound(runs, rules.cutoff)
     return runs
 
 
-def _small_runs(
-    fragments: Sequence[FragmentFacts], target_rows: int, indexes: Sequence[IndexFacts]
-) -> list[list[_Segment]]:
-    """Neighbours that may be merged; a fragment of the target size or under other indexes ends a run. Pure."""
-    runs: list[list[_Segment]] = [[]]
+def small_runs(
+    fragments: Sequence[FragmentFacts],
+    target_rows: int,
+    indexes: Sequence[IndexFacts],
+    left: Collection[int] = (),
+) -> list[list[FragmentFacts]]:
+    """Neighbours that may be merged; one that is large, left alone or under other indexes ends a run. Pure."""
+    runs: list[list[FragmentFacts]] = [[]]
     before: list[bool] = []
     for fragment in fragments:
         covered = [fragment.fragment_id in index.covered for index in indexes]
         small = fragment.physical_rows < target_rows or mostly_deleted(fragment)
-        if not small or covered != before:
+        goes = small and fragment.fragment_id not in left
+        if not goes or covered != before:
             runs.append([])
-        if small:
-            runs[-1].append((fragment,))
+        if goes:
+            runs[-1].append(fragment)
         before = covered
     return [run for run in runs if run]
 

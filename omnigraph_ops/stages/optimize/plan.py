@@ -33,6 +33,7 @@ from omnigraph_ops.stages.optimize.fragments import (
     parts_of,
     put_right,
     shares_of,
+    small_runs,
 )
 from omnigraph_ops.stages.optimize.index_plan import (
     INVERTED,
@@ -137,9 +138,11 @@ def plan_table(seen: TableObservation, policy: OptimizePolicy) -> TablePlan:
 
 def _plan_facts(seen: TableObservation, facts: TableFacts, policy: OptimizePolicy) -> TablePlan:
     work, waiting = _index_work(seen, facts, policy)
-    groups = _groups(facts, policy, work) if work.folds or work.builds else _lances_own(facts)
-    left = _left_for_merges(seen) if groups or facts.compaction_tasks else None
-    if left is None and seen.dead.possible & unhidden_by(groups, facts.indexes):
+    groups = _groups(facts, policy, work)
+    left = None
+    if seen.blobs_kept_for is not None and (groups or facts.compaction_tasks):
+        left = f"no fragment is rewritten, because a merge of branch {seen.blobs_kept_for!r} compares where blobs lie"
+    elif seen.dead.possible & unhidden_by(groups, facts.indexes):
         groups = _groups(facts, policy, work, seen.dead.possible)
         unhidden = seen.dead.possible & unhidden_by(groups, facts.indexes)
         work, waiting = _index_work(seen, facts, policy, unhidden)
@@ -201,12 +204,6 @@ def _index_work(
     return with_texts(work, facts, seen.texts), waiting
 
 
-def _left_for_merges(seen: TableObservation) -> str | None:
-    if seen.blobs_kept_for is None:
-        return None
-    return f"no fragment is rewritten, because a merge of branch {seen.blobs_kept_for!r} compares where blobs lie"
-
-
 _SKIP_SENTENCES = {
     SkipReason.DRIFT: "manifest/head drift — see omnigraph-ops check",
     SkipReason.BLOBS: "blob columns — Lance compaction unsupported by this engine generation",
@@ -237,45 +234,27 @@ def index_builds(seen: TableObservation, facts: TableFacts) -> tuple[tuple[Index
     return builds, tuple(waiting.values())
 
 
-_Groups = tuple[tuple[FragmentFacts, ...], ...]
-"""Fragment runs that get rewritten."""
+def _groups(
+    facts: TableFacts, policy: OptimizePolicy, work: IndexWork, also: Collection[str] = ()
+) -> tuple[tuple[FragmentFacts, ...], ...]:
+    """Fragment runs that get rewritten: Lance's own plan, or what it will be once indexes are written. Pure.
 
-
-def _lances_own(facts: TableFacts) -> _Groups:
-    """What Lance plans as long as no index is folded. Pure."""
-    by_id = {f.fragment_id: f for f in facts.fragments}
-    return tuple(tuple(by_id[i] for i in ids if i in by_id) for ids in facts.compaction_tasks)
-
-
-def _groups(facts: TableFacts, policy: OptimizePolicy, work: IndexWork, also: Collection[str] = ()) -> _Groups:
-    """What Lance will plan once these indexes are folded, and the ones that are named, too. Pure."""
+    Args:
+        also: indexes that are written besides those of the work.
+    """
     written = {fold.name for fold in work.folds} | {build.name for build in work.builds} | {*also}
+    if not written:
+        by_id = {f.fragment_id: f for f in facts.fragments}
+        return tuple(tuple(by_id[i] for i in ids if i in by_id) for ids in facts.compaction_tasks)
     staying = [index for index in facts.indexes if index.name not in written]
+    left = policy.left_alone(facts.fragments)
     groups: list[Sequence[FragmentFacts]] = []
-    for run in _candidate_runs(facts.fragments, policy, staying):
+    for run in small_runs(facts.fragments, policy.target_rows, staying, left):
         if policy.cut is not None:
             groups += policy.cut(run)
         elif len(run) > 1 or mostly_deleted(run[0]):
             groups.append(tuple(run))
     return tuple(map(tuple, groups))
-
-
-def _candidate_runs(
-    fragments: Sequence[FragmentFacts], policy: OptimizePolicy, staying: Sequence[IndexFacts]
-) -> list[list[FragmentFacts]]:
-    """Small neighbours under the same of the indexes that stay as they are. Pure."""
-    left = policy.left_alone(fragments)
-    runs: list[list[FragmentFacts]] = [[]]
-    before: list[bool] = []
-    for fragment in fragments:
-        covered = [fragment.fragment_id in index.covered for index in staying]
-        small = fragment.physical_rows < policy.target_rows or mostly_deleted(fragment)
-        goes = small and fragment.fragment_id not in left
-        if not goes or covered != before:
-            runs.append([])
-        runs[-1] += [fragment] if goes else []
-        before = covered
-    return [run for run in runs if run]
 
 
 def _reason(folds: tuple[IndexFold, ...], builds: tuple[IndexBuild, ...], rewritten: int) -> str:
