@@ -99,7 +99,8 @@ class Drafts:
         with lance_errors("prepare a commit"):
             before = lance.dataset(str(self._folder)) if self._dataset is None else self._dataset
             self._dataset = LanceDataset.commit(before, transaction, max_retries=0)
-        (written,) = self._folder.glob(f"_transactions/*{transaction_id}*")
+        # Not by a pattern: compiling one for each draft took a fiftieth of the CPU of a run over small tables.
+        (written,) = (file for file in (self._folder / "_transactions").iterdir() if transaction_id in file.name)
         self._newest = Manifest(
             version=self._newest.version + 1, name=next_name, content=self._file(next_name).read_bytes()
         )
