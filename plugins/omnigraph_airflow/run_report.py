@@ -43,6 +43,8 @@ class Failure:
     table_key: str | None
     message: str
     map_index: int = -1
+    try_number: int = 0
+    """Of the attempt that failed; 0: a release that did not tell it."""
 
     @property
     def instance(self) -> str:

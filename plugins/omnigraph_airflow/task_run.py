@@ -128,7 +128,11 @@ def failures_of(context: Context, table_key: str | None, error: BaseException) -
     told: Sequence[Failure] | None = getattr(error, "failures", None)
     task = attempt_of(context)
     failure = Failure(
-        task_id=task.task_id, table_key=table_key, message=redacted(_sentence(error)), map_index=task.map_index
+        task_id=task.task_id,
+        table_key=table_key,
+        message=redacted(_sentence(error)),
+        map_index=task.map_index,
+        try_number=task.try_number,
     )
     return told or (failure,)
 
@@ -187,6 +191,9 @@ def _close_earlier(context: Context, graph: Graph, run: RecordedRun) -> None:
             return task.instance == mine.instance and task.try_number < mine.try_number
 
         close(graph, run.header.run_id, is_over=is_over, warn=_log.warning)
+        # Else one that is killed before its first unit leaves the report the reason of the one before.
+        with contextlib.suppress(OpsError):
+            run.announce()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

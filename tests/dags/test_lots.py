@@ -102,7 +102,7 @@ def test_a_table_that_fails_stops_no_other_and_is_named_alone(run: Any) -> None:
     assert isinstance(error, AirflowFailException)
     assert str(error) == "1 of 3 tables failed, the others are done: b: b is broken"
     assert pushed["failure"] == [
-        {"task_id": "optimize_table", "table_key": "b", "message": "b is broken", "map_index": 3}
+        {"task_id": "optimize_table", "table_key": "b", "message": "b is broken", "map_index": 3, "try_number": 1}
     ]
 
 

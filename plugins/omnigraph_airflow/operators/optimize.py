@@ -154,7 +154,8 @@ class SummarizeOptimizeOperator(OmnigraphOperator):
         # Whoever may edit the run writes the XCom, and its rows reach the report.
         plan = found.results().plans.get("optimize") or serde.from_json(OptimizePlan, self.plan)
         planner = planners()["optimize"]
-        done: OptimizeReport | None = found.planned_again({"optimize": planner}).results(*tasks).reports.get("optimize")
+        standing = found.without_repeated({"optimize": planner}).results(*tasks)
+        done: OptimizeReport | None = standing.reports.get("optimize")
         last = found.since(planner).last().values()
         failed = (f for left in last if left.task.task_id in tasks for f in left.results.failures)
         stats = _ended(done.tables if done else (), found.left)

@@ -158,7 +158,7 @@ def _facts(context: Context, graph: Graph | None, target: str) -> RunFacts:
         decisions=decided,
         carried_out=carried_out,
         plans=plans,
-        done=reduce(with_value, damaged, left.planned_again(planners()).results()),
+        done=reduce(with_value, damaged, left.without_repeated(planners()).results()),
         drift=_drift(graph) if publishes else None,
     )
     return replace(facts, undone=tuple(_undone(facts, left)))
@@ -232,17 +232,19 @@ def _began(context: Context, left: TaskJournals) -> int:
 
 
 def _failures(context: Context, left: TaskJournals, states: Mapping[str, str | None]) -> tuple[Failure, ...]:
-    """The sentence of every task that failed: from the graph, else what it handed to Airflow. Reads."""
+    """The sentence of the last try of every task that failed: from the graph, else what it gave to Airflow. Reads."""
     failed, last = {name for name, state in states.items() if state == "failed"}, left.last()
     told = [
         Failure(task_id=one.task.task_id, table_key=f.table_key, message=f.message, map_index=one.task.map_index)
         for one in last.values()
-        if one.task.instance in failed
         for f in one.results.failures
     ]
+    tries = {name: one.task.try_number for name, one in last.items() if one.results.failures}
     # A graph that cannot be opened takes no note, and sensors take none.
     handed = [f for task in context["dag"].task_ids for f in _handed(context, task)]
-    return (*told, *(f for f in handed if f.instance in failed and f.instance not in {t.instance for t in told}))
+    newer = [f for f in handed if f.instance not in tries or f.try_number > tries[f.instance]]
+    given = {f.instance for f in newer}
+    return tuple(f for f in (*(f for f in told if f.instance not in given), *newer) if f.instance in failed)
 
 
 def _handed(context: Context, task_id: str) -> list[Failure]:
