@@ -74,6 +74,8 @@ class RunFacts:
     """What tasks relied on, in whichever clearing of the run."""
     plans: Mapping[str, Any] = field(default_factory=dict)
     """What was planned, by the name of the stage."""
+    retried: tuple[str, ...] = ()
+    """What became of each try of the tasks that took more than one, a sentence for each task."""
     undone: tuple[str, ...] = ()
     """What was approved and no task did, a sentence for each stage."""
     done: RunResults = field(default_factory=RunResults)
@@ -245,6 +247,7 @@ def build(facts: RunFacts) -> RunReport:
         *_list("Failed", broken),
         *_list("Not approved", unapproved),
         *_list("Needs attention", attention),
+        *_list("Tried more than once", facts.retried),
         *_sections(facts),
     ]
     return RunReport(

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import signal
+from contextlib import suppress
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -12,12 +14,13 @@ from airflow.sdk.exceptions import AirflowFailException
 from lance import LanceDataset
 from omnigraph_airflow.operators.base import OmnigraphOperator
 from omnigraph_airflow.operators.optimize import OptimizeTablesOperator
+from omnigraph_airflow.operators.report import ReportOperator
 
 from omnigraph_ops.demo import DemoSpec, write_demo_graph
 from omnigraph_ops.errors import StorageError
 from omnigraph_ops.graph import Graph, open_graph
 from omnigraph_ops.models.history import RunOutcome
-from tests.dags.test_ended_tasks import Optimize
+from tests.dags.test_ended_tasks import KILLED, Optimize
 from tests.support.edges import raising, when_asked
 from tests.support.runs import Instance
 from tests.support.tables import PERSON
@@ -45,6 +48,15 @@ def optimize(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Optimize:
     return optimize
 
 
+def told(optimize: Optimize) -> list[str]:
+    """The lines of the report about tasks with more than one try."""
+    context = optimize.run.context("report")
+    with suppress(AirflowFailException):
+        ReportOperator(task_id="report", graph=optimize.graph.uri).execute(context)
+    _, _, section = context["ti"].pushed["report"]["markdown"].partition("## Tried more than once\n")
+    return [line for line in section.partition("\n## ")[0].splitlines() if line]
+
+
 def test_a_task_that_was_killed_at_its_second_try_has_not_the_reason_of_the_first_one(
     optimize: Optimize, tmp_path: Path
 ) -> None:
@@ -54,6 +66,17 @@ def test_a_task_that_was_killed_at_its_second_try_has_not_the_reason_of_the_firs
     assert found.outcome is RunOutcome.FAILED
     assert f"{TASK}: failed, see its log" in found.errors
     assert "no answer" not in str(found)
+    assert told(optimize) == [f"- {TASK} {PERSON}: try 1 failed: no answer; try 2 failed"]
+
+
+def test_tries_before_the_one_that_succeeded_are_in_the_report(optimize: Optimize, tmp_path: Path) -> None:
+    operator = (OptimizeTablesOperator, {"task_id": TASK, "lot": [PERSON]})
+    assert optimize.run.run(operator, tmp_path / "n", KILLED) == -signal.SIGKILL
+    assert optimize.run.run(operator, tmp_path / "n") == 0
+    assert told(optimize) == [f"- {TASK} {PERSON}: try 1 failed: no answer; try 2 was killed; try 3 succeeded"]
+    optimize.run.clearings, optimize.run.started = 1, datetime.now(UTC)
+    assert optimize.run.run(operator, tmp_path / "n") == 0
+    assert not told(optimize)
 
 
 def test_a_second_try_that_could_not_open_the_graph_says_so(

@@ -154,6 +154,7 @@ def _facts(context: Context, graph: Graph | None, target: str) -> RunFacts:
         began_us=_began(context, left),
         states=states,
         failures=_failures(context, left, states),
+        retried=tuple(_retried(left, states)),
         skipped=_skipped(left, states),
         decisions=decided,
         carried_out=carried_out,
@@ -245,6 +246,29 @@ def _failures(context: Context, left: TaskJournals, states: Mapping[str, str | N
     newer = [f for f in handed if f.instance not in tries or f.try_number > tries[f.instance]]
     given = {f.instance for f in newer}
     return tuple(f for f in (*(f for f in told if f.instance not in given), *newer) if f.instance in failed)
+
+
+def _retried(left: TaskJournals, states: Mapping[str, str | None]) -> Iterator[str]:
+    """What became of the tries of each task that needed several since the run was last cleared, if it ended. Pure."""
+    for name, last in left.last().items():
+        end = {"success": "succeeded", "failed": "failed"}.get(states.get(name) or "")
+        began = last.header.started_at_us
+        tries = [one for one in left.left if (one.task.instance, one.header.started_at_us) == (name, began)]
+        if end is None or len(tries) == 1:
+            continue
+        tables = {key for one in tries if one.results.interruption for key in one.results.interruption.tables}
+        tables |= {f.table_key for one in tries for f in one.results.failures if f.table_key}
+        subject = " ".join(filter(None, (last.task.task_id, some(sorted(tables), _MOST_NAMED)))) if tables else name
+        told = [f"try {one.task.try_number} {_end_of(one)}" for one in tries[:-1]]
+        yield f"{subject}: {'; '.join((*told, f'try {last.task.try_number} {end}'))}"
+
+
+def _end_of(one: TaskLeft) -> str:
+    """How a try that was repeated ended, as a phrase. Pure."""
+    said = tuple(dict.fromkeys(failure.message for failure in one.results.failures))
+    if one.results.interruption:
+        return "was killed"
+    return f"failed: {some(said, _MOST_NAMED, '; ')}" if said else "did not end well, see its log"
 
 
 def _handed(context: Context, task_id: str) -> list[Failure]:
