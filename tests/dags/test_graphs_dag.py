@@ -372,7 +372,7 @@ def test_a_connection_that_does_not_exist_ends_the_night_at_once_and_is_in_its_r
         "file"
     )
     assert night.report["graph"] == "people"
-    assert f"wait_for_quiet_graph: {sentence}" in night.report["failed"]
+    assert f"wait_for_quiet_graph, summarize, plan_cleanup: {sentence}" in night.report["failed"]
 
 
 def test_trouble_is_told_by_the_dag_processor(parse: Parse, tmp_path: Path) -> None:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from omnigraph_airflow.forms import request_in
 from omnigraph_airflow.operators.base import OmnigraphOperator, RequestOperator
 from omnigraph_airflow.operators.spark_jobs import SubmitJobOperator
-from omnigraph_airflow.run_report import run_id_of
+from omnigraph_airflow.task_run import run_id_of
 from omnigraph_ops import serde
 from omnigraph_ops.errors import CorruptGraph, InvalidInput
 from omnigraph_ops.models.backup import VerifyReport

@@ -19,8 +19,7 @@ from omnigraph_airflow.operators.base import (
     failures_told,
     task_of,
 )
-from omnigraph_airflow.run_report import run_id_of
-from omnigraph_airflow.task_run import airflow_errors, is_told, planners
+from omnigraph_airflow.task_run import airflow_errors, is_told, planners, run_id_of
 from omnigraph_ops import serde
 from omnigraph_ops.errors import RecoveryPending
 from omnigraph_ops.models.optimize import Executor, OptimizePlan, OptimizeReport, SkipReason, TableStats

@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING, Any
 from airflow.sdk.exceptions import AirflowRuntimeError
 
 from omnigraph_airflow.operators.base import OmnigraphOperator
-from omnigraph_airflow.run_report import run_id_of
-from omnigraph_airflow.task_run import states_of
+from omnigraph_airflow.task_run import run_id_of, states_of
 from omnigraph_ops import serde
 from omnigraph_ops.errors import OpsError, RecoveryPending, TransientError
 from omnigraph_ops.models.health import FAILED, CheckReport, CheckStatus, RecoveryOutcome

@@ -17,8 +17,8 @@ from omnigraph_airflow.decisions import Consent, Decision, QuestionId, question_
 from omnigraph_airflow.hooks.omnigraph import GRAPH, OmnigraphHook
 from omnigraph_airflow.notify import emit_metrics, update_of
 from omnigraph_airflow.operators.base import failures_handed
-from omnigraph_airflow.run_report import Failure, RunFacts, RunReport, build, header_of, results_of, run_id_of
-from omnigraph_airflow.task_run import airflow_errors, planners, stages_of, states_of
+from omnigraph_airflow.run_report import Failure, RunFacts, RunReport, build, results_of
+from omnigraph_airflow.task_run import airflow_errors, header_of, planners, run_id_of, stages_of, states_of
 from omnigraph_ops import serde
 from omnigraph_ops.coordination import sealed
 from omnigraph_ops.errors import OpsError, TransientError, lacks_rights
