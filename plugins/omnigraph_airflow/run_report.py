@@ -166,9 +166,15 @@ def results_of(facts: RunFacts, attention: tuple[str, ...] = ()) -> RunResults:
         failures=(*of_tables, *(StageFailure(message=line) for line in failed_tasks(facts))),
         # Nothing else keeps a stage from being planned.
         frozen=bool(facts.skipped),
+        previewed=any(_is_previewed(facts, planned(name), plan) for name, plan in facts.plans.items()),
         attention=attention,
     )
     return reduce(with_value, facts.plans.values(), results)
+
+
+def _is_previewed(facts: RunFacts, stage: AnyPlanned, plan: Any) -> bool:
+    """Whether a plan names work that nobody was asked about. Pure."""
+    return stage.name not in facts.decisions and stage.nothing_to_do(plan) is None
 
 
 def decisions_of(facts: RunFacts) -> tuple[RunDecision, ...]:
@@ -198,7 +204,7 @@ class RunReport:
 
     graph: str
     outcome: str
-    """`succeeded`, `failed`, `unapproved`, `frozen` or `nothing_to_do`."""
+    """`succeeded`, `failed`, `unapproved`, `frozen`, `previewed` or `nothing_to_do`."""
     failed: tuple[str, ...]
     unapproved: tuple[str, ...]
     """What was not done because it was rejected, nobody answered or a switch was off, a sentence each."""
