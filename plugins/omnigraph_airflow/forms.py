@@ -79,7 +79,8 @@ def digest_param() -> Param:
         pattern=r"^\s*sha256:[0-9a-f]{64}\s*$",
         title="Digest of a previewed plan",
         description_md="With **Confirm**: carry out exactly the plan of an earlier preview, whatever its size, without "
-        "asking again. It is in the preview's log and in its report.",
+        "asking again; where the graph names approvers, one of them is asked. It is in the preview's log and in its "
+        "report.",
     )
 
 
