@@ -86,6 +86,7 @@ def digest_param() -> Param:
 
 FORCE = "force"
 """The switch of a stage that has one, in trigger forms and in the forms of approvals."""
+ALLOW_YOUNG = "allow_young"
 _UNSAID: tuple[Any, ...] = (None, [], {})
 """What the trigger form makes of an empty field, by its type."""
 
@@ -98,6 +99,7 @@ def stage_params(stage: AnyPlanned) -> dict[str, Param]:
     return {
         "graph": graph_param(),
         **plain,
+        **_allow_young(stage),
         "confirm": _confirm(stage),
         **measured,
         "digest": digest_param(),
@@ -196,6 +198,16 @@ def _force(stage: AnyPlanned) -> dict[str, Param]:
         return {}
     text = f"Where the switch **{stage.switch.title}** of the approval starts."
     return {FORCE: Param(False, type="boolean", title="Force", description_md=text)}
+
+
+def _allow_young(stage: AnyPlanned) -> dict[str, Param]:
+    if not stage.younger_in_forms:
+        return {}
+    return {
+        ALLOW_YOUNG: Param(
+            False, type="boolean", title="Allow young", description_md=f"Let an age be less than {stage.age}."
+        )
+    }
 
 
 def request_in(stage: AnyPlanned | AnyRun, values: Mapping[str, Any]) -> Any:

@@ -238,6 +238,16 @@ def test_a_young_age_is_refused_in_the_form(dags: Any, made: Made, terms: dict[s
     assert content(graph) == before
 
 
+def test_young_orphans_go_only_where_the_form_says_so_as_in_the_shell(dags: Any, made: Made) -> None:
+    graph = made()
+    orphan = with_orphan(graph)
+    refused = run(dags, "omnigraph_orphans", graph, older_than="2h", confirm=True)
+    assert (refused.state, orphan.exists()) == ("failed", True)
+    assert any("give at least 7d; or set the param allow_young" in failure for failure in refused.report["failed"])
+    done = run(dags, "omnigraph_orphans", graph, older_than="2h", allow_young=True, confirm=True)
+    assert (done.state, orphan.exists()) == ("success", False)
+
+
 def test_orphans_go_to_quarantine_when_a_person_approves(dags: Any, made: Made, answer_hitl: Answer) -> None:
     graph = made()
     orphan = with_orphan(graph)

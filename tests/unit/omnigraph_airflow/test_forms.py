@@ -26,7 +26,13 @@ STARTS: dict[str, dict[str, Any]] = {
         "confirm_versions": 1000,
         "confirm_size": "10GiB",
     },
-    "orphans": {"older_than": "7d", "quarantine": True, "confirm_files": 10_000, "confirm_size": "10GiB"},
+    "orphans": {
+        "older_than": "7d",
+        "quarantine": True,
+        "allow_young": False,
+        "confirm_files": 10_000,
+        "confirm_size": "10GiB",
+    },
     "expire-rows": {"policies": None, "max_share": 0.5, "max_rows": None, "branch": None},
 }
 KEEPING: dict[str, dict[str, Any]] = {
