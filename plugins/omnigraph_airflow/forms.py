@@ -9,7 +9,7 @@ from airflow.sdk import Param
 
 from omnigraph_airflow.graphs import default_graph, graphs_offered
 from omnigraph_ops.config.graph_entries import NAME
-from omnigraph_ops.requests import SIZE, Request, build, fields_of
+from omnigraph_ops.requests import SIZE, Request, RequestField, build, fields_of
 from omnigraph_ops.stages.stage import AnyPlanned, AnyRun, FormField
 
 if TYPE_CHECKING:
@@ -117,12 +117,23 @@ def request_params(stage: AnyPlanned | AnyRun, *, but: Collection[str] = ()) -> 
             shown.get(field.name, FormField(name=field.name)),
             _plain(schema["properties"][field.name], schema.get("$defs", {})),
             default=field.default,
-            help=field.help,
+            help=_help(field),
             section=field.option.section,
         )
         for field in fields_of(stage.request)
         if field.option.form and field.name not in but
     }
+
+
+def _help(field: RequestField) -> str:
+    """What the form says of a field; of one that it shows as JSON, its keys with what they start from, too. Pure."""
+    if field.nested is None:
+        return field.help
+    keys = (
+        f"- `{key.name}`{f', {key.default_text} if left out' if key.default_text else ''}: {key.help}"
+        for key in fields_of(field.nested)
+    )
+    return "\n".join((f"{field.help} The keys of its JSON:", "", *keys))
 
 
 def in_params(names: Iterable[str]) -> dict[str, str]:

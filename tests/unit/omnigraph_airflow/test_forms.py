@@ -101,6 +101,13 @@ def test_a_form_bounds_what_the_request_bounds() -> None:
     assert "listing" not in request_params(planned("orphans"))
 
 
+def test_a_field_of_json_says_its_keys() -> None:
+    text = request_params(planned("cleanup"))["expiry"].schema["description_md"]
+    assert text.startswith("Instead of number and age. The keys of its JSON:\n\n- `retain_min`, 10 if left out: ")
+    assert "\n- `time_retained`, 1h if left out: " in text
+    assert "\n- `retain_max`: Remove versions beyond the newest N whatever their age." in text
+
+
 @pytest.mark.parametrize(("age", "taken"), [("1s", False), ("59m", False), ("90m", True), ("7d", True), (None, True)])
 def test_a_form_refuses_an_age_below_an_hour_before_anything_runs(age: str | None, *, taken: bool) -> None:
     cleanup = request_params(planned("cleanup"))
