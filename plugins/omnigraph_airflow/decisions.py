@@ -87,7 +87,10 @@ class Bounds:
 def refusal(decision: Decision | None, digest: str) -> str | None:
     """Why this plan may not be carried out, or None when it was approved as it is. Pure."""
     if decision is None:
-        return "nobody approved this plan: the graph keeps no answer to its question"
+        return (
+            "nobody approved this plan: the graph keeps no answer to its question; nothing was done; trigger a new run "
+            "to be asked"
+        )
     if decision.void:
         return decision.void
     if decision.timed_out:

@@ -353,11 +353,9 @@ def _decision(facts: RunFacts, stage: AnyPlanned, digest: str) -> str:
     decision, approve = facts.decisions.get(stage.name), stage.tasks.approve
     if decision is None and facts.states.get(approve) == "failed":
         return f"No answer counts: `{approve}` failed, and its error says why. The digest of the plan is `{digest}`."
-    if decision is None:
-        why = "Nobody was asked" if facts.states.get(approve) == "skipped" else "Nobody was asked, or nobody answered"
-        return f"{why}. The digest of the plan is `{digest}`."
-    if decision.timed_out:
-        why = prose(refusal(decision, digest) or "")
+    if decision is None or decision.timed_out:
+        why = "nobody was asked" if facts.states.get(approve) == "skipped" else "nobody was asked, or nobody answered"
+        why = prose(refusal(decision, digest) or "") if decision is not None else why
         then = f"to carry it out, trigger `{stage.dag_id}` with **Confirm** and this digest before it expires"
         return f"{why[0].upper()}{why[1:]}. The digest of the plan is `{digest}`: {then}."
     when = f" at {moment(decision.decided_at_us)}" if decision.decided_at_us else ""

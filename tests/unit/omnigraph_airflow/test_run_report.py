@@ -167,8 +167,9 @@ def test_what_is_drifted_is_told_from_the_graph_and_not_from_the_preview(
     assert build(RunFacts(graph="/g", plans={"repair": PREVIEW}, states=failed, drift=now)).attention == attention
 
 
-def test_a_preview_that_nobody_was_asked_about_names_its_digest() -> None:
-    assert "The digest of the plan is `sha256:1`." in build(RunFacts(graph="/g", plans={"repair": PREVIEW})).markdown
+def test_a_preview_that_nobody_was_asked_about_says_how_to_carry_it_out() -> None:
+    said = build(RunFacts(graph="/g", plans={"repair": PREVIEW}, states={"approve_repair": "skipped"})).markdown
+    assert "Nobody was asked. The digest of the plan is `sha256:1`: to carry it out, trigger `omnigraph_repair`" in said
 
 
 def test_names_from_a_graph_are_only_text_in_the_report() -> None:
