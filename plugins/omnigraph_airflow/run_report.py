@@ -102,7 +102,7 @@ _BAD_STATES = ("failed", "upstream_failed")
 
 def failed(facts: RunFacts) -> tuple[str, ...]:
     """Everything that failed, what is about tables first, a sentence for each cause. Pure."""
-    return (*_by_cause(_tables(facts)), *failed_tasks(facts))
+    return (*by_cause(_tables(facts)), *failed_tasks(facts))
 
 
 def failed_tasks(facts: RunFacts) -> tuple[str, ...]:
@@ -112,7 +112,7 @@ def failed_tasks(facts: RunFacts) -> tuple[str, ...]:
     known = {f.instance for f in facts.failures}
     silent = [task for task, state in facts.states.items() if state == "failed" and task not in known]
     found += [("", task, "failed, see its log") for task in silent]
-    named = [*_by_cause(found), *facts.undone]
+    named = [*by_cause(found), *facts.undone]
     if not (named or _tables(facts)) and any(state in _BAD_STATES for state in facts.states.values()):
         named.append("a task before this one did not finish")
     if not (named or _tables(facts)) and _lacks_backup(facts):
@@ -120,7 +120,7 @@ def failed_tasks(facts: RunFacts) -> tuple[str, ...]:
     return tuple(named)
 
 
-def _by_cause(found: Iterable[tuple[str, str, str]]) -> Iterator[str]:
+def by_cause(found: Iterable[tuple[str, str, str]]) -> Iterator[str]:
     """One sentence for everything that failed for the same cause: the task, where that is not told, what, why. Pure."""
     failed: dict[tuple[str, str], list[str]] = {}
     for task, name, message in found:

@@ -106,6 +106,11 @@ def test_a_table_that_fails_stops_no_other_and_is_named_alone(run: Any) -> None:
     ]
 
 
+def test_what_tables_of_a_lot_failed_for_is_told_once(run: Any) -> None:
+    error, _ = run(["a", "b", "c"], a=[CorruptGraph("no space")], c=[CorruptGraph("no space")])
+    assert str(error) == "2 of 3 tables failed, the others are done: a, c: no space"
+
+
 def test_what_may_succeed_later_is_tried_once_more(run: Any) -> None:
     assert run(["a", "b"], a=[StorageError("timeout")]) == (["row of a", "row of b"], {})
     error, _ = run(["a", "b"], a=[StorageError("timeout"), StorageError("again")])

@@ -15,7 +15,7 @@ from omnigraph_airflow import decisions
 from omnigraph_airflow.decisions import question_of
 from omnigraph_airflow.hooks.omnigraph import GRAPH, OmnigraphHook
 from omnigraph_airflow.links import GraphPageLink
-from omnigraph_airflow.run_report import Failure
+from omnigraph_airflow.run_report import Failure, by_cause
 from omnigraph_airflow.task_run import (
     NO_FAILURES,
     TASK_ERRORS,
@@ -306,6 +306,6 @@ class LotFailed(AirflowFailException):
     def __init__(self, failures: Sequence[Failure], tables: int) -> None:
         super().__init__(
             f"{len(failures)} of {tables} tables failed, the others are done: "
-            + "; ".join(f"{failure.table_key}: {failure.message}" for failure in failures)
+            + "; ".join(by_cause(("", str(failure.table_key), failure.message) for failure in failures))
         )
         self.failures = failures
