@@ -113,7 +113,10 @@ def bounds_of(value: Mapping[str, Any] | None) -> Bounds | None:
     if not value:
         return None
     if unknown := sorted(set(value) - {"max_versions", "max_bytes"}):
-        raise InvalidInput(f"standing_approval: unknown bound {', '.join(unknown)}")
+        raise InvalidInput(
+            f"standing_approval: unknown bound {', '.join(unknown)}; nothing was done; it takes max_versions and "
+            "max_bytes"
+        )
     # JSON has one kind of number, and so have the checks of the form: 1e12 is a whole one.
     whole = {name: int(n) if isinstance(n, float) and n.is_integer() else n for name, n in value.items()}
     return serde.from_json(Bounds, whole)

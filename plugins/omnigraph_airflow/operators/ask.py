@@ -198,7 +198,10 @@ class ApproveStageOperator(ApprovalOperator):
             return listed or self.named_approvers
         both = tuple(name for name in self.named_approvers if name in listed)
         if not both:
-            raise ApprovalMissing(f"nobody may approve at {graph.target}: the DAG and the graphs file name others")
+            raise ApprovalMissing(
+                f"nobody may approve at {graph.target}: the DAG names {', '.join(self.named_approvers)}, the graphs "
+                f"file {', '.join(listed)}; nothing was done; name somebody in both"
+            )
         return both
 
     def _decide(self, context: Context) -> dict[str, Any] | None:

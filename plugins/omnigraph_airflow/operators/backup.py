@@ -130,7 +130,10 @@ class SubmitVerifyOperator(SubmitJobOperator):
         self.log.info("%s", plain_text(verify_view(report)))
         if report.problems:
             named = "; ".join(f"{p.file} {p.reason}" for p in report.problems[:_MOST_NAMED])
-            raise CorruptGraph(f"{report.backup} has {len(report.problems)} problems: {named}")
+            raise CorruptGraph(
+                f"{report.backup} has {len(report.problems)} problems: {named}; the graph was not changed; do not "
+                "restore this backup; run the DAG again: the next backup copies what is damaged from the graph"
+            )
         graph.run.notes(report)
         return serde.to_json(report)
 
