@@ -32,6 +32,7 @@ from omnigraph_ops.errors import ApprovalMissing, GraphFrozen, InvalidInput, Ops
 from omnigraph_ops.graph.layout import now_us
 from omnigraph_ops.models.optimize import SkipReason, TableStats
 from omnigraph_ops.parallel import in_parallel
+from omnigraph_ops.views.view import View, plain_text
 
 if TYPE_CHECKING:
     from airflow.sdk import Context
@@ -77,6 +78,11 @@ class OmnigraphOperator(BaseOperator):
     def run_stage(self, graph: Graph, context: Context) -> Any:
         """The stage itself; returns what goes into XCom."""
         raise NotImplementedError
+
+    def log_view(self, view: View, **how: str) -> None:
+        """Log a view as `plain_text` writes it, a line each. Writes the log."""
+        for line in plain_text(view, **how).splitlines():
+            self.log.info("%s", line)
 
 
 class RequestOperator(OmnigraphOperator):

@@ -27,7 +27,6 @@ from omnigraph_ops.parallel import SHARED_LOTS, lots_of
 from omnigraph_ops.progress import Lines
 from omnigraph_ops.stages.optimize.stage import done_text, plan_view
 from omnigraph_ops.stages.registry import UNASKED_BY_NAME
-from omnigraph_ops.views.view import plain_text
 
 if TYPE_CHECKING:
     from airflow.sdk import Context
@@ -59,8 +58,7 @@ class PlanOptimizeOperator(RequestOperator):
         request = request_in(UNASKED_BY_NAME["plan"], self.request)
         graph = under(graph, request)
         plan = plan_optimize(graph, spark_threshold_bytes=threshold, budget=request)
-        for line in plain_text(plan_view(plan), elsewhere="see omnigraph-ops plan --json").splitlines():
-            self.log.info("%s", line)
+        self.log_view(plan_view(plan), elsewhere="see omnigraph-ops plan --json")
         graph.run.notes(plan)
         context["ti"].xcom_push(key=NOT_AFTER, value=plan.not_after_us)
         return serde.to_json(plan)

@@ -17,7 +17,6 @@ from omnigraph_ops.models.health import FAILED, CheckReport, CheckStatus, Recove
 from omnigraph_ops.models.history import UnsettledRun
 from omnigraph_ops.models.runs import TaskAttempt
 from omnigraph_ops.stages.registry import UNASKED_BY_NAME
-from omnigraph_ops.views.view import plain_text
 
 if TYPE_CHECKING:
     from airflow.sdk import Context
@@ -58,8 +57,7 @@ class CheckRecoveryOperator(OmnigraphOperator):
             report = check(graph)
         else:
             sweep_beside(graph)
-        for line in plain_text(UNASKED_BY_NAME["check"].view(report)).splitlines():
-            self.log.info("%s", line)
+        self.log_view(UNASKED_BY_NAME["check"].view(report))
         passing = may_pass(report, grace_seconds=graph.settings.recovery_grace_seconds, at_us=now_us())
         _refuse_unless_clean(report, outcomes, passing=passing)
         return serde.to_json(report)

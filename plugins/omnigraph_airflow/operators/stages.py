@@ -36,7 +36,6 @@ from omnigraph_ops.parallel import deal
 from omnigraph_ops.progress import Lines
 from omnigraph_ops.stages.registry import planned
 from omnigraph_ops.stages.stage import PartedStage, PlannedStage, Submit
-from omnigraph_ops.views.view import plain_text
 
 if TYPE_CHECKING:
     from airflow.sdk import Context
@@ -113,8 +112,7 @@ class PlanStageOperator(_MaySubmit, RequestOperator):
         named = self.digest.strip() if self.digest else None
         plan = self._planned(graph) if named is None else plan_of(graph, stage.plan_type, named)
         kept = keep_plan(context, graph, plan)
-        for line in plain_text(stage.view(plan), elsewhere=f"see {plan_path(plan.digest)} of the graph").splitlines():
-            self.log.info("%s", line)
+        self.log_view(stage.view(plan), elsewhere=f"see {plan_path(plan.digest)} of the graph")
         if files := stage.files(plan):
             self._log(files)
         if not isinstance(stage, PartedStage):
