@@ -307,11 +307,12 @@ class LotOperator(OfLotOperator):
 
 
 class LotFailed(AirflowFailException):
-    """Tables of a lot failed; the others are done."""
+    """Tables of a lot failed; the others, if any, are done."""
 
     def __init__(self, failures: Sequence[Failure], tables: int) -> None:
+        others = ", the others are done" if len(failures) < tables else ""
         super().__init__(
-            f"{len(failures)} of {tables} tables failed, the others are done: "
+            f"{len(failures)} of {tables} tables failed{others}: "
             + "; ".join(by_cause(("", str(failure.table_key), failure.message) for failure in failures))
         )
         self.failures = failures
