@@ -103,7 +103,8 @@ def test_a_form_bounds_what_the_request_bounds() -> None:
 
 def test_a_field_of_json_says_its_keys() -> None:
     text = request_params(planned("cleanup"))["expiry"].schema["description_md"]
-    assert text.startswith("Instead of number and age. The keys of its JSON:\n\n- `retain_min`, 10 if left out: ")
+    assert text.startswith("Instead of number and age, which have to be empty then. The keys of its JSON:\n\n")
+    assert "\n- `retain_min`, 10 if left out: " in text
     assert "\n- `time_retained`, 1h if left out: " in text
     assert "\n- `retain_max`: Remove versions beyond the newest N whatever their age." in text
 
