@@ -25,6 +25,7 @@ METRICS = {
     "runs_interrupted": "runs that ended before they were done",
     "runs_unapproved": "runs of which a question was rejected, not answered, or approved without its switch",
     "runs_frozen": "runs that did nothing and that a freeze kept from tables",
+    "runs_previewed": "runs that did nothing because nobody was asked to approve what they planned",
     "runs_nothing_to_do": "runs that found nothing to do",
     "bytes_rewritten": "data and index bytes that were written",
     "bytes_reclaimed": "bytes that cleanup and orphans deleted",

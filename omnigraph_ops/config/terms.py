@@ -53,7 +53,7 @@ class RetentionTerms(Request, Generic[E]):
     older_than: Annotated[Seconds | None, Option(metavar="DURATION")] = None
     """Remove only versions older than this, as in `7d`, `12h`. With a number, both must agree."""
     expiry: Annotated[E | None, Option(section="Snapshot expiry", flag="expire")] = None
-    """Instead of number and age."""
+    """Instead of number and age, which have to be empty then."""
     between_pins: bool = False
     """Also remove unprotected versions above the oldest version that a branch reads."""
 

@@ -231,7 +231,9 @@ def outcome_of(results: RunResults, *, failed: bool) -> RunOutcome:
         return RunOutcome.UNAPPROVED
     if any(outcome.changed for outcome in outcomes):
         return RunOutcome.SUCCEEDED
-    return RunOutcome.FROZEN if _kept_by_freeze(results) else RunOutcome.NOTHING_TO_DO
+    if _kept_by_freeze(results):
+        return RunOutcome.FROZEN
+    return RunOutcome.PREVIEWED if results.previewed else RunOutcome.NOTHING_TO_DO
 
 
 def _kept_by_freeze(results: RunResults) -> bool:

@@ -170,6 +170,8 @@ class RunResults:
     failures: tuple[StageFailure, ...] = ()
     frozen: bool = False
     """Whether a freeze kept a stage from being planned."""
+    previewed: bool = False
+    """Whether a plan names work that nobody was asked to approve."""
     attention: tuple[str, ...] = ()
     interruption: Interruption | None = None
     before: Snapshot = field(default_factory=Snapshot)

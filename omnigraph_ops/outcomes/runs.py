@@ -52,7 +52,9 @@ class RecordedRun(Run):
         self._units: list[UnitRecord] = []
         self.goes_on = False
         """Whether threads are at work that nobody waits for: what they do the graph tells once this process is gone."""
-        self._asked, self._wrote_intent, self._audited = False, False, False
+        self._asked, self._audited = False, False
+        self._intended: tuple[RunDecision, ...] | None = None
+        """The decisions that the intent holds; None: there is no intent."""
         self.keeps_journal = task is not None or not graph.storage.is_blocked(RUNS_DIR)
         """Whether a kill of this process leaves what the run had begun; without it the run works all the same.
 
@@ -110,7 +112,7 @@ class RecordedRun(Run):
             # First, so that a signal from here on finds a unit that has begun.
             self._units.append(UnitRecord(unit=unit))
             try:
-                self._write_intent()
+                self.announce()
                 self._note(len(self._units) - 1, self._units[-1])
                 if unit.digest and not self._audited:
                     audit_log.started(self._graph.storage, **self.subject(unit.digest))
@@ -146,14 +148,14 @@ class RecordedRun(Run):
 
     def keep_for_later(self, record: RunRecord) -> None:
         """Leave the record to whoever settles: the history could not be written. Writes."""
-        if self._wrote_intent:
+        if self._intended is not None:
             with contextlib.suppress(OpsError):
                 kept = redacted_record(record, redactor_of(self._graph.storage))
                 run_journal.keep_record(self._graph.storage, self.folder, kept)
 
     def settled(self) -> None:
         """The run is recorded: drop its journal. Destroys only the journal."""
-        if self._wrote_intent:
+        if self._intended is not None:
             run_journal.remove(self._graph.storage, self.folder)
 
     def _number_of(self, unit: Unit) -> int:
@@ -164,8 +166,9 @@ class RecordedRun(Run):
             clean = redactor_of(self._graph.storage)
             run_journal.note(self._graph.storage, self.folder, number, record, clean=clean)
 
-    def _write_intent(self) -> None:
-        if self._wrote_intent or not self.keeps_journal:
+    def announce(self) -> None:
+        """Put the intent, again where more is decided: from here on a kill leaves a trace of the run. Writes."""
+        if self._intended == self.decisions or not self.keeps_journal:
             return
         versions = {key: at.version for key, at in self.results.before.tables if at.version is not None}
         intent = RunIntent(
@@ -177,7 +180,7 @@ class RecordedRun(Run):
             task=self.task,
         )
         run_journal.begin(self._graph.storage, self.folder, intent)
-        self._wrote_intent = True
+        self._intended = self.decisions
 
 
 _TURN = LeasePlace(path=f"{RUNS_DIR}/lease", name="the lease of whoever records interrupted runs")

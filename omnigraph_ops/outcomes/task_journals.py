@@ -96,17 +96,20 @@ class TaskJournals:
         started = self._started(task_id)
         return replace(self, left=tuple(one for one in self.left if one.header.started_at_us >= started))
 
-    def planned_again(self, planners: Mapping[str, str]) -> TaskJournals:
-        """The same without what failed of a stage that was planned in a later clearing of the run. Pure.
+    def without_repeated(self, planners: Mapping[str, str]) -> TaskJournals:
+        """The same without what failed and was tried again, by the same task or by a later plan of the run. Pure.
 
         Args:
             planners: the task that plans, by the name of its stage.
         """
-        started = {stage: self._started(task_id) for stage, task_id in planners.items()}
+        started, last = {stage: self._started(task_id) for stage, task_id in planners.items()}, self.last()
 
         def now(one: TaskLeft) -> TaskLeft:
+            is_last = last.get(one.task.instance) is one
             reports = {
-                stage: report.without_failures() if one.header.started_at_us < started.get(stage, 0) else report
+                stage: report
+                if is_last and one.header.started_at_us >= started.get(stage, 0)
+                else report.without_failures()
                 for stage, report in one.results.reports.items()
             }
             return replace(one, results=replace(one.results, reports=reports))
@@ -119,8 +122,10 @@ class TaskJournals:
         return max((one.header.started_at_us for one in done), default=0)
 
     def last(self) -> dict[str, TaskLeft]:
-        """The newest attempt of each task that left anything, by its instance. Pure."""
-        return {left.task.instance: left for left in self.left}
+        """The last attempt of each task, by its instance; none where that one did not come to its end. Pure."""
+        at_work = {journal.intent.task for journal in self.open}
+        later = {task.instance: task.try_number for task in at_work if task is not None}
+        return {one.task.instance: one for one in self.left if one.task.try_number >= later.get(one.task.instance, 0)}
 
     def results(self, *task_ids: str) -> RunResults:
         """What all attempts did, or those of some tasks. Pure."""

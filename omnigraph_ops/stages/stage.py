@@ -183,6 +183,8 @@ class PlannedStage(Stage[Q, D], Generic[Q, P, D]):
     """What leads to its form on the page of a graph; empty: nothing does, because the form has to be filled in."""
     age: ClassVar[str] = ""
     """Below which age `--allow-young` is needed, as in `1h`; empty: there is no such age."""
+    younger_in_forms: ClassVar[bool] = False
+    """Whether the form of its DAG has that switch, too; else only the shell takes a younger age."""
     uses_engine: ClassVar[bool] = False
     """Whether the engine's own binary does the work, which `--engine` may name."""
     applies_on_spark: ClassVar[bool] = False
@@ -274,12 +276,8 @@ class PlannedStage(Stage[Q, D], Generic[Q, P, D]):
         """What a person should hear before anything is planned or carried out. Pure."""
         return ()
 
-    def too_young(self, of: Q | P, *, asked: bool = False) -> str | None:
-        """Why its age needs `--allow-young`, None when it does not. Pure.
-
-        Args:
-            asked: a person sees the plan with its age before it is carried out, as in a DAG, which has no such switch.
-        """
+    def too_young(self, of: Q | P) -> str | None:
+        """Why its age needs `--allow-young`, None when it does not. Pure."""
         return None
 
 

@@ -87,7 +87,10 @@ class Bounds:
 def refusal(decision: Decision | None, digest: str) -> str | None:
     """Why this plan may not be carried out, or None when it was approved as it is. Pure."""
     if decision is None:
-        return "nobody approved this plan: the graph keeps no answer to its question"
+        return (
+            "nobody approved this plan: the graph keeps no answer to its question; nothing was done; trigger a new run "
+            "to be asked"
+        )
     if decision.void:
         return decision.void
     if decision.timed_out:
@@ -110,7 +113,10 @@ def bounds_of(value: Mapping[str, Any] | None) -> Bounds | None:
     if not value:
         return None
     if unknown := sorted(set(value) - {"max_versions", "max_bytes"}):
-        raise InvalidInput(f"standing_approval: unknown bound {', '.join(unknown)}")
+        raise InvalidInput(
+            f"standing_approval: unknown bound {', '.join(unknown)}; nothing was done; it takes max_versions and "
+            "max_bytes"
+        )
     # JSON has one kind of number, and so have the checks of the form: 1e12 is a whole one.
     whole = {name: int(n) if isinstance(n, float) and n.is_integer() else n for name, n in value.items()}
     return serde.from_json(Bounds, whole)

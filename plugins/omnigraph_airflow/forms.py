@@ -9,7 +9,7 @@ from airflow.sdk import Param
 
 from omnigraph_airflow.graphs import default_graph, graphs_offered
 from omnigraph_ops.config.graph_entries import NAME
-from omnigraph_ops.requests import SIZE, Request, build, fields_of
+from omnigraph_ops.requests import SIZE, Request, RequestField, build, fields_of
 from omnigraph_ops.stages.stage import AnyPlanned, AnyRun, FormField
 
 if TYPE_CHECKING:
@@ -79,12 +79,14 @@ def digest_param() -> Param:
         pattern=r"^\s*sha256:[0-9a-f]{64}\s*$",
         title="Digest of a previewed plan",
         description_md="With **Confirm**: carry out exactly the plan of an earlier preview, whatever its size, without "
-        "asking again. It is in the preview's log and in its report.",
+        "asking again; where the graph names approvers, one of them is asked. It is in the preview's log and in its "
+        "report.",
     )
 
 
 FORCE = "force"
 """The switch of a stage that has one, in trigger forms and in the forms of approvals."""
+ALLOW_YOUNG = "allow_young"
 _UNSAID: tuple[Any, ...] = (None, [], {})
 """What the trigger form makes of an empty field, by its type."""
 
@@ -97,6 +99,7 @@ def stage_params(stage: AnyPlanned) -> dict[str, Param]:
     return {
         "graph": graph_param(),
         **plain,
+        **_allow_young(stage),
         "confirm": _confirm(stage),
         **measured,
         "digest": digest_param(),
@@ -114,12 +117,23 @@ def request_params(stage: AnyPlanned | AnyRun, *, but: Collection[str] = ()) -> 
             shown.get(field.name, FormField(name=field.name)),
             _plain(schema["properties"][field.name], schema.get("$defs", {})),
             default=field.default,
-            help=field.help,
+            help=_help(field),
             section=field.option.section,
         )
         for field in fields_of(stage.request)
         if field.option.form and field.name not in but
     }
+
+
+def _help(field: RequestField) -> str:
+    """What the form says of a field; of one that it shows as JSON, its keys with what they start from, too. Pure."""
+    if field.nested is None:
+        return field.help
+    keys = (
+        f"- `{key.name}`{f', {key.default_text} if left out' if key.default_text else ''}: {key.help}"
+        for key in fields_of(field.nested)
+    )
+    return "\n".join((f"{field.help} The keys of its JSON:", "", *keys))
 
 
 def in_params(names: Iterable[str]) -> dict[str, str]:
@@ -195,6 +209,16 @@ def _force(stage: AnyPlanned) -> dict[str, Param]:
         return {}
     text = f"Where the switch **{stage.switch.title}** of the approval starts."
     return {FORCE: Param(False, type="boolean", title="Force", description_md=text)}
+
+
+def _allow_young(stage: AnyPlanned) -> dict[str, Param]:
+    if not stage.younger_in_forms:
+        return {}
+    return {
+        ALLOW_YOUNG: Param(
+            False, type="boolean", title="Allow young", description_md=f"Let an age be less than {stage.age}."
+        )
+    }
 
 
 def request_in(stage: AnyPlanned | AnyRun, values: Mapping[str, Any]) -> Any:

@@ -10,13 +10,18 @@ from airflow.sdk import DAG, Asset, AssetAny, AssetOrTimeSchedule, CronTriggerTi
 from airflow.sdk.definitions.deadline import DeadlineAlert, DeadlineReference
 
 from omnigraph_airflow.graphs import NIGHTLY, nightly_dag_id
-from omnigraph_airflow.nightly import Night, nightly_dag, stage_params
+from omnigraph_airflow.nightly import ADVANCE, Night, nightly_dag, stage_params
 from omnigraph_airflow.notify import callbacks, deadline_callback, maintained_asset
 from omnigraph_airflow.sensors.quiet_graph import Hours
 from omnigraph_ops.config.graph_entries import GraphEntry, Notifier, hours_of
 
 NEVER_ON_SPARK = 2**62
 """No rewrite has so many bytes."""
+_WITHOUT_EFFECT = (
+    "Without effect in a run that you trigger: this graph has approvers, and one of them answers under *Required "
+    "Actions*. In a run that Airflow starts itself the approvals of the graphs file count."
+)
+"""A confirmation may have come before the entry had approvers: no run is refused for it."""
 
 
 def graph_dag(entry: GraphEntry) -> DAG:
@@ -32,6 +37,10 @@ def night_of(entry: GraphEntry) -> Night:
     params = {"graph": Param(entry.name, const=entry.name), **stage_params()}
     for name, value in _defaults(entry).items():
         params[name].value = value
+    if asked.approvers:
+        for param in params.values():
+            if param.schema.get("section") == ADVANCE:
+                param.schema["description_md"] = _WITHOUT_EFFECT
     return Night(
         dag_id=nightly_dag_id(entry.name),
         graph=entry.name,

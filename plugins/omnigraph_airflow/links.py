@@ -17,6 +17,11 @@ if TYPE_CHECKING:
 GRAPH_PAGE = PAGES + "/graphs/{name}"
 
 
+def run_path(dag_id: str, run_id: str) -> str:
+    """The page of a run, below Airflow's address. Pure."""
+    return f"/dags/{quote(dag_id, safe='')}/runs/{quote(run_id, safe='')}"
+
+
 class GraphPageLink(BaseOperatorLink):
     """The page of the graph, for a graph of the graphs file; else the page of all graphs."""
 
@@ -40,8 +45,7 @@ class ApprovalLink(BaseOperatorLink):
         asking = next((of.approve for of in tasks if ti_key.task_id in (of.plan, of.apply)), None)
         if asking is None:
             return ""
-        run = quote(ti_key.run_id, safe="")
-        return f"{base_path()}/dags/{ti_key.dag_id}/runs/{run}/tasks/{asking}/required_actions"
+        return f"{base_path()}{run_path(ti_key.dag_id, ti_key.run_id)}/tasks/{asking}/required_actions"
 
 
 ASKED = (GraphPageLink(), ApprovalLink())

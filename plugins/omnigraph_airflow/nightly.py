@@ -32,6 +32,7 @@ from omnigraph_ops.models.optimize import Executor
 from omnigraph_ops.stages.registry import UNASKED_BY_NAME, planned
 
 ADVANCE = "Approve in advance"
+_ASKED_ANYHOW = "Where the graph has approvers, one of them is asked all the same."
 _ALL_TABLES = ("tables",)
 """A night is for the whole graph."""
 
@@ -83,7 +84,8 @@ def _repair_params() -> dict[str, Param]:
             type="boolean",
             title="Confirm the repair now",
             section=ADVANCE,
-            description_md="Publish verified maintenance without asking. Other drift still waits for a person.",
+            description_md="Publish verified maintenance without asking. Other drift still waits for a person. "
+            f"{_ASKED_ANYHOW}",
         ),
     }
 
@@ -95,7 +97,7 @@ def _cleanup_params() -> dict[str, Param]:
             type="boolean",
             title="Confirm the cleanup now",
             section=ADVANCE,
-            description_md="Remove without asking, up to the bounds below.",
+            description_md=f"Remove without asking, up to the bounds below. {_ASKED_ANYHOW}",
         ),
         **bound_params("versions", 1000, section=ADVANCE),
         "standing_approval": Param(

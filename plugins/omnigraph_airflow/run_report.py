@@ -9,13 +9,12 @@ from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import reduce
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from omnigraph_airflow.decisions import Decision, refusal
-from omnigraph_ops import __version__
 from omnigraph_ops.models.backup import BackupLeft, BackupReport
 from omnigraph_ops.models.health import DriftFinding
-from omnigraph_ops.models.history import Answer, RunDecision, RunHeader, RunOrigin
+from omnigraph_ops.models.history import Answer, RunDecision
 from omnigraph_ops.models.optimize import OptimizePlan, OptimizeReport, SkipReason, TableStats
 from omnigraph_ops.models.outcomes import Outcome
 from omnigraph_ops.outcomes.results import RunResults, StageFailure, outcomes_of, with_value
@@ -23,15 +22,13 @@ from omnigraph_ops.quantities import human_bytes, moment
 from omnigraph_ops.stages.optimize.stage import written
 from omnigraph_ops.stages.registry import BY_NAME, planned, tasks_by_stage
 from omnigraph_ops.stages.stage import AnyPlanned
-from omnigraph_ops.views.markdown import contents, prose
+from omnigraph_ops.views.markdown import contents, prose, some
 from omnigraph_ops.views.markdown import facts as markdown_facts
 from omnigraph_ops.views.markdown import table as markdown_table
 from omnigraph_ops.views.view import View, first
 
-if TYPE_CHECKING:
-    from datetime import datetime
-
 _MOST_ROWS = 50
+_MOST_NAMED = 5
 _SPARED = (SkipReason.BELOW_THRESHOLDS, SkipReason.AUTO_OFF)
 
 
@@ -43,6 +40,8 @@ class Failure:
     table_key: str | None
     message: str
     map_index: int = -1
+    try_number: int = 0
+    """Of the attempt that failed; 0: a release that did not tell it."""
 
     @property
     def instance(self) -> str:
@@ -72,6 +71,8 @@ class RunFacts:
     """What tasks relied on, in whichever clearing of the run."""
     plans: Mapping[str, Any] = field(default_factory=dict)
     """What was planned, by the name of the stage."""
+    retried: tuple[str, ...] = ()
+    """What became of each try of the tasks that took more than one, a sentence for each task."""
     undone: tuple[str, ...] = ()
     """What was approved and no task did, a sentence for each stage."""
     done: RunResults = field(default_factory=RunResults)
@@ -100,23 +101,33 @@ _BAD_STATES = ("failed", "upstream_failed")
 
 
 def failed(facts: RunFacts) -> tuple[str, ...]:
-    """Everything that failed, what is about one table first. Pure."""
-    return (*_tables(facts), *failed_tasks(facts))
+    """Everything that failed, what is about tables first, a sentence for each cause. Pure."""
+    return (*by_cause(_tables(facts)), *failed_tasks(facts))
 
 
 def failed_tasks(facts: RunFacts) -> tuple[str, ...]:
     """What failed and is about no single table or file. Pure."""
-    named = [_sentence(f) for f in facts.failures if f.table_key is None]
+    found = [("", f.instance, f.message) for f in facts.failures if f.table_key is None]
     # A task that died without leaving a sentence (killed, lost worker) still makes the run red.
-    silent = [task for task, state in facts.states.items() if state == "failed"]
     known = {f.instance for f in facts.failures}
-    named += [f"{task}: failed, see its log" for task in silent if task not in known]
-    named += facts.undone
+    silent = [task for task, state in facts.states.items() if state == "failed" and task not in known]
+    found += [("", task, "failed, see its log") for task in silent]
+    named = [*by_cause(found), *facts.undone]
     if not (named or _tables(facts)) and any(state in _BAD_STATES for state in facts.states.values()):
         named.append("a task before this one did not finish")
     if not (named or _tables(facts)) and _lacks_backup(facts):
         named.append("no backup was finished and verified; run the DAG again")
     return tuple(named)
+
+
+def by_cause(found: Iterable[tuple[str, str, str]]) -> Iterator[str]:
+    """One sentence for everything that failed for the same cause: the task, where that is not told, what, why. Pure."""
+    failed: dict[tuple[str, str], list[str]] = {}
+    for task, name, message in found:
+        failed.setdefault((task, message), []).append(name)
+    for (task, message), names in failed.items():
+        what = some(tuple(dict.fromkeys(names)), _MOST_NAMED)
+        yield f"{task} {what}: {message}" if task else f"{what}: {message}" if what else message
 
 
 def _lacks_backup(facts: RunFacts) -> bool:
@@ -125,28 +136,21 @@ def _lacks_backup(facts: RunFacts) -> bool:
     return "backup" in facts.stages and not (made and facts.states.get("verify") != "skipped")
 
 
-def _tables(facts: RunFacts) -> tuple[str, ...]:
-    named = [_sentence(f) for f in facts.failures if f.table_key is not None]
-    named += _of_stages(facts)
+def _tables(facts: RunFacts) -> list[tuple[str, str, str]]:
+    """What failed of tables, or of a stage as a whole: the task or stage, the table, and why. Pure."""
+    found = [(f.task_id, f.table_key, f.message) for f in facts.failures if f.table_key is not None]
+    said = [f"{table}: {message}" for _, table, message in found]
+    for name, report in facts.reports.items():
+        lines = (line for line in planned(name).failures(report) if not any(line in one for one in said))
+        found += [("", *line.partition(": ")[::2]) if ": " in line else ("", "", line) for line in lines]
     told = {f.table_key for f in facts.failures}
     for outcome in outcomes_of(facts.done):
         if outcome.stage not in facts.reports:
-            broken = [t for t in outcome.tables if t.error and t.table_key not in told]
-            named += [f"{outcome.stage} {t.table_key}: {t.error}" for t in broken]
-            named += [f"{outcome.stage}: {failure}" for failure in outcome.failures]
-    return tuple(named)
-
-
-def _of_stages(facts: RunFacts) -> Iterator[str]:
-    """What failed by the reports of stages, where no task has said it. Pure."""
-    said = [f"{f.table_key}: {f.message}" for f in facts.failures]
-    for name, report in facts.reports.items():
-        yield from (line for line in planned(name).failures(report) if not any(line in one for one in said))
-
-
-def _sentence(failure: Failure) -> str:
-    where = f"{failure.task_id} {failure.table_key}" if failure.table_key else failure.task_id
-    return f"{where}: {failure.message}"
+            found += [
+                (outcome.stage, t.table_key, t.error) for t in outcome.tables if t.error and t.table_key not in told
+            ]
+            found += [("", outcome.stage, failure) for failure in outcome.failures]
+    return found
 
 
 def results_of(facts: RunFacts, attention: tuple[str, ...] = ()) -> RunResults:
@@ -162,9 +166,15 @@ def results_of(facts: RunFacts, attention: tuple[str, ...] = ()) -> RunResults:
         failures=(*of_tables, *(StageFailure(message=line) for line in failed_tasks(facts))),
         # Nothing else keeps a stage from being planned.
         frozen=bool(facts.skipped),
+        previewed=any(_is_previewed(facts, planned(name), plan) for name, plan in facts.plans.items()),
         attention=attention,
     )
     return reduce(with_value, facts.plans.values(), results)
+
+
+def _is_previewed(facts: RunFacts, stage: AnyPlanned, plan: Any) -> bool:
+    """Whether a plan names work that nobody was asked about. Pure."""
+    return stage.name not in facts.decisions and stage.nothing_to_do(plan) is None
 
 
 def decisions_of(facts: RunFacts) -> tuple[RunDecision, ...]:
@@ -173,29 +183,6 @@ def decisions_of(facts: RunFacts) -> tuple[RunDecision, ...]:
     now = tuple(decision_of(name, decision) for name, decision in answered if decision is not None)
     digests = {decision.digest for decision in now}
     return (*(decision for decision in facts.carried_out if decision.digest not in digests), *now)
-
-
-def header_of(context: Any, graph: str, *, stages: Collection[str], stamp: int) -> RunHeader:
-    """Which run it is. Reads the context."""
-    run, dag_id = context["dag_run"], context["ti"].dag_id
-    return RunHeader(
-        run_id=run_id_of(context),
-        origin=RunOrigin.AIRFLOW,
-        verb="+".join(name for name in tasks_by_stage() if name in stages),
-        triggered_by=getattr(run, "triggering_user_name", None) or str(getattr(run.run_type, "value", run.run_type)),
-        started_at_us=_us(run.start_date) or _us(getattr(context["ti"], "start_date", None)) or 0,
-        graph=graph,
-        stamp=stamp,
-        tool_version=__version__,
-        dag_id=dag_id,
-        dag_run_id=context["run_id"],
-        logical_date_us=_us(getattr(run, "logical_date", None)),
-    )
-
-
-def run_id_of(context: Any) -> str:
-    """The run, as the history names it. Pure."""
-    return f"{context['ti'].dag_id}/{context['run_id']}"
 
 
 def decision_of(stage: str, decision: Decision) -> RunDecision:
@@ -211,17 +198,13 @@ def decision_of(stage: str, decision: Decision) -> RunDecision:
     )
 
 
-def _us(moment: datetime | None) -> int | None:
-    return None if moment is None else int(moment.timestamp() * 1_000_000)
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunReport:
     """What the operator reads in the morning."""
 
     graph: str
     outcome: str
-    """`succeeded`, `failed`, `unapproved`, `frozen` or `nothing_to_do`."""
+    """`succeeded`, `failed`, `unapproved`, `frozen`, `previewed` or `nothing_to_do`."""
     failed: tuple[str, ...]
     unapproved: tuple[str, ...]
     """What was not done because it was rejected, nobody answered or a switch was off, a sentence each."""
@@ -243,6 +226,7 @@ def build(facts: RunFacts) -> RunReport:
         *_list("Failed", broken),
         *_list("Not approved", unapproved),
         *_list("Needs attention", attention),
+        *_list("Tried more than once", facts.retried),
         *_sections(facts),
     ]
     return RunReport(
@@ -369,11 +353,9 @@ def _decision(facts: RunFacts, stage: AnyPlanned, digest: str) -> str:
     decision, approve = facts.decisions.get(stage.name), stage.tasks.approve
     if decision is None and facts.states.get(approve) == "failed":
         return f"No answer counts: `{approve}` failed, and its error says why. The digest of the plan is `{digest}`."
-    if decision is None:
-        why = "Nobody was asked" if facts.states.get(approve) == "skipped" else "Nobody was asked, or nobody answered"
-        return f"{why}. The digest of the plan is `{digest}`."
-    if decision.timed_out:
-        why = prose(refusal(decision, digest) or "")
+    if decision is None or decision.timed_out:
+        why = "nobody was asked" if facts.states.get(approve) == "skipped" else "nobody was asked, or nobody answered"
+        why = prose(refusal(decision, digest) or "") if decision is not None else why
         then = f"to carry it out, trigger `{stage.dag_id}` with **Confirm** and this digest before it expires"
         return f"{why[0].upper()}{why[1:]}. The digest of the plan is `{digest}`: {then}."
     when = f" at {moment(decision.decided_at_us)}" if decision.decided_at_us else ""

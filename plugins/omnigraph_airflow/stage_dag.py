@@ -11,7 +11,7 @@ import pendulum
 from airflow.sdk import DAG, Param, TriggerRule, dag
 
 from omnigraph_airflow.decisions import ANSWER_WITHIN
-from omnigraph_airflow.forms import FORCE, form_of, in_params, request_params, stage_params
+from omnigraph_airflow.forms import ALLOW_YOUNG, FORCE, form_of, in_params, request_params, stage_params
 from omnigraph_airflow.operators.recovery import CheckRecoveryOperator
 from omnigraph_airflow.operators.report import ReportOperator
 from omnigraph_airflow.operators.stages import ApproveStageOperator, PlanStageOperator, apply_task
@@ -98,6 +98,7 @@ def stage_dag(name: str) -> DAG:
             stage=name,
             request=in_params(request_params(stage)),
             digest="{{ params.digest }}",
+            **_allowed(stage),
         )
         approve = ApproveStageOperator(
             task_id=stage.tasks.approve,
@@ -114,6 +115,11 @@ def stage_dag(name: str) -> DAG:
 
     dag: DAG = manual_dag(dag_id=stage.dag_id, params=stage_params(stage), doc_md=stage_text(stage))(tasks)()
     return dag
+
+
+def _allowed(stage: AnyPlanned) -> dict[str, Any]:
+    """What the form says about an age that is too young. Pure."""
+    return in_params([ALLOW_YOUNG]) if stage.younger_in_forms else {}
 
 
 def _bounds(stage: AnyPlanned) -> dict[str, Any]:

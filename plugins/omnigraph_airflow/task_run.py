@@ -12,9 +12,9 @@ from __future__ import annotations
 
 import contextlib
 import logging
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from airflow.sdk.exceptions import (
     AirflowException,
@@ -25,8 +25,10 @@ from airflow.sdk.exceptions import (
     DownstreamTasksSkipped,
 )
 
-from omnigraph_airflow.run_report import Failure, decision_of, header_of
+from omnigraph_airflow.run_report import Failure, decision_of
+from omnigraph_ops import __version__
 from omnigraph_ops.errors import OpsError, OutcomeUnknown, StorageError, TransientError, lacks_rights
+from omnigraph_ops.models.history import RunHeader, RunOrigin
 from omnigraph_ops.models.runs import TaskAttempt
 from omnigraph_ops.outcomes import audit_log
 from omnigraph_ops.outcomes.audit_log import AuditEvent
@@ -34,6 +36,8 @@ from omnigraph_ops.outcomes.results import RunResults, Snapshot, StageFailure, r
 from omnigraph_ops.stages.registry import BY_NAME, tasks_by_stage
 
 if TYPE_CHECKING:
+    from datetime import datetime
+
     from airflow.sdk import Context
 
     from omnigraph_airflow.decisions import Decision
@@ -128,7 +132,11 @@ def failures_of(context: Context, table_key: str | None, error: BaseException) -
     told: Sequence[Failure] | None = getattr(error, "failures", None)
     task = attempt_of(context)
     failure = Failure(
-        task_id=task.task_id, table_key=table_key, message=redacted(_sentence(error)), map_index=task.map_index
+        task_id=task.task_id,
+        table_key=table_key,
+        message=redacted(_sentence(error)),
+        map_index=task.map_index,
+        try_number=task.try_number,
     )
     return told or (failure,)
 
@@ -149,6 +157,33 @@ def _cut_off(run: RecordedRun, error: BaseException) -> str | None:
     """The one table that a task was at when it was ended from outside; None where that is not known. Pure."""
     at_work = {record.unit.table_key for record in run.records if not record.ended} - {""}
     return at_work.pop() if len(at_work) == 1 and not isinstance(error, Exception) else None
+
+
+def header_of(context: Any, graph: str, *, stages: Collection[str], stamp: int) -> RunHeader:
+    """Which run it is. Reads the context."""
+    run, dag_id = context["dag_run"], context["ti"].dag_id
+    return RunHeader(
+        run_id=run_id_of(context),
+        origin=RunOrigin.AIRFLOW,
+        verb="+".join(name for name in tasks_by_stage() if name in stages),
+        triggered_by=getattr(run, "triggering_user_name", None) or str(getattr(run.run_type, "value", run.run_type)),
+        started_at_us=_us(run.start_date) or _us(getattr(context["ti"], "start_date", None)) or 0,
+        graph=graph,
+        stamp=stamp,
+        tool_version=__version__,
+        dag_id=dag_id,
+        dag_run_id=context["run_id"],
+        logical_date_us=_us(getattr(run, "logical_date", None)),
+    )
+
+
+def run_id_of(context: Any) -> str:
+    """The run, as the history names it. Pure."""
+    return f"{context['ti'].dag_id}/{context['run_id']}"
+
+
+def _us(moment: datetime | None) -> int | None:
+    return None if moment is None else int(moment.timestamp() * 1_000_000)
 
 
 def stages_of(context: Context) -> frozenset[str]:
@@ -187,6 +222,9 @@ def _close_earlier(context: Context, graph: Graph, run: RecordedRun) -> None:
             return task.instance == mine.instance and task.try_number < mine.try_number
 
         close(graph, run.header.run_id, is_over=is_over, warn=_log.warning)
+        # Else one that is killed before its first unit leaves the report the reason of the one before.
+        with contextlib.suppress(OpsError):
+            run.announce()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

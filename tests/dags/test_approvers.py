@@ -163,6 +163,14 @@ def test_a_fault_elsewhere_in_the_file_changes_nothing(ask: Callable[..., Any], 
     assert ask("", run_type="scheduled", standing=BOUNDS) == APPROVED
 
 
+def test_a_dag_and_a_file_that_name_nobody_in_common_are_told_with_what_to_do(ask: Callable[..., Any]) -> None:
+    from airflow.sdk.exceptions import AirflowFailException
+
+    said = "the DAG names bob, the graphs file ana; nothing was done; name somebody in both"
+    with pytest.raises(AirflowFailException, match=said):
+        ask("eve", approvers=["bob"])
+
+
 def test_a_symbolic_link_leads_to_the_same_approvers(
     place: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -100,6 +100,7 @@ def test_a_field_that_means_nothing_is_refused(connect: Connect, fields: dict[st
     with pytest.raises(InvalidInput) as error:
         hook().address()
     assert str(error.value).startswith(sentence)
+    assert "; the graph was not opened; under Admin, Connections, " in str(error.value)
 
 
 def test_a_connection_that_does_not_exist_is_named_with_what_to_do() -> None:

@@ -102,5 +102,11 @@ def test_a_failure_leaves_its_sentence_and_its_table() -> None:
     with pytest.raises(errors.StorageError), failures_told({"ti": instance}, "node:A"):  # type: ignore[typeddict-item]
         raise errors.StorageError("the store is away")
     assert instance.pushed["failure"] == [
-        {"task_id": "submit_rewrite", "table_key": "node:A", "message": "the store is away", "map_index": 2}
+        {
+            "task_id": "submit_rewrite",
+            "table_key": "node:A",
+            "message": "the store is away",
+            "map_index": 2,
+            "try_number": 1,
+        }
     ]

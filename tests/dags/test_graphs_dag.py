@@ -80,6 +80,23 @@ def test_without_a_file_there_are_the_same_dags_as_ever(dags: Any) -> None:
     assert not {"examples", "pattern"} & dags["omnigraph_repair"].params.get_param("graph").schema.keys()
 
 
+def test_a_form_says_that_nothing_in_it_takes_the_place_of_approvers(parse: Parse) -> None:
+    """As no param of a run that somebody triggers does: `tests/dags/test_approvers.py`."""
+    dags = parse(FULL).dags
+
+    def advance(name: str) -> dict[str, str]:
+        params = dags[PREFIX + name].params
+        schemas = {key: params.get_param(key).schema for key in params}
+        return {key: of["description_md"] for key, of in schemas.items() if of.get("section") == "Approve in advance"}
+
+    asked, free = advance("people"), advance("plain")
+    assert asked.keys() == free.keys() > {"confirm_repair", "confirm_cleanup", "standing_approval"}
+    assert all(
+        text.startswith("Without effect in a run that you trigger: this graph has appr") for text in asked.values()
+    )
+    assert free["confirm_cleanup"].startswith("Remove without asking, up to the bounds below.")
+
+
 def test_the_variable_names_the_file_too(airflow_db: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     from omnigraph_airflow.graphs import graphs_file
 
@@ -372,7 +389,7 @@ def test_a_connection_that_does_not_exist_ends_the_night_at_once_and_is_in_its_r
         "file"
     )
     assert night.report["graph"] == "people"
-    assert f"wait_for_quiet_graph: {sentence}" in night.report["failed"]
+    assert f"wait_for_quiet_graph, summarize, plan_cleanup: {sentence}" in night.report["failed"]
 
 
 def test_trouble_is_told_by_the_dag_processor(parse: Parse, tmp_path: Path) -> None:

@@ -97,12 +97,12 @@ def test_a_night_leaves_its_record_and_sends_its_metrics(dags: Any, graph: Graph
     assert metrics["my_graph_omni.tables_failed"] == "0|g"
 
 
-def test_a_run_that_only_looked_did_nothing(dags: Any, graph: Graph) -> None:
+def test_a_run_that_only_looked_is_a_preview(dags: Any, graph: Graph) -> None:
     looked = run(dags, "omnigraph_cleanup", graph, keep=1, older_than=None)
-    assert (looked.state, looked.report["outcome"]) == ("success", "nothing_to_do")
-    assert "Outcome: **nothing to do**" in looked.report["markdown"]
+    assert (looked.state, looked.report["outcome"]) == ("success", "previewed")
+    assert "Outcome: **previewed**" in looked.report["markdown"]
     record = only(graph)
-    assert (record.outcome, record.header.verb) == (RunOutcome.NOTHING_TO_DO, "cleanup")
+    assert (record.outcome, record.header.verb) == (RunOutcome.PREVIEWED, "cleanup")
     assert {t.outcome for t in record.tables} == {RunOutcome.NOTHING_TO_DO}
 
 
@@ -120,4 +120,4 @@ def test_a_history_that_cannot_be_written_leaves_the_run_green_and_its_metrics(
     Path(graph.uri, HISTORY_PATH).parent.mkdir(exist_ok=True)
     Path(graph.uri, HISTORY_PATH).write_text("in the way")
     assert run(dags, "omnigraph_cleanup", graph, keep=1, older_than=None).state == "success"
-    assert arrived(statsd)["my_graph_omni.runs_nothing_to_do"] == "1|c"
+    assert arrived(statsd)["my_graph_omni.runs_previewed"] == "1|c"

@@ -102,8 +102,15 @@ def test_a_table_that_fails_stops_no_other_and_is_named_alone(run: Any) -> None:
     assert isinstance(error, AirflowFailException)
     assert str(error) == "1 of 3 tables failed, the others are done: b: b is broken"
     assert pushed["failure"] == [
-        {"task_id": "optimize_table", "table_key": "b", "message": "b is broken", "map_index": 3}
+        {"task_id": "optimize_table", "table_key": "b", "message": "b is broken", "map_index": 3, "try_number": 1}
     ]
+
+
+def test_what_tables_of_a_lot_failed_for_is_told_once(run: Any) -> None:
+    error, _ = run(["a", "b", "c"], a=[CorruptGraph("no space")], c=[CorruptGraph("no space")])
+    assert str(error) == "2 of 3 tables failed, the others are done: a, c: no space"
+    error, _ = run(["a", "b"], a=[CorruptGraph("no space")], b=[CorruptGraph("no space")])
+    assert str(error) == "2 of 2 tables failed: a, b: no space"
 
 
 def test_what_may_succeed_later_is_tried_once_more(run: Any) -> None:

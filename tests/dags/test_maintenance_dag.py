@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -138,6 +139,15 @@ def test_the_switch_decides_about_suspicious_drift(
     ended = ("success", "succeeded") if force else ("failed", "unapproved")
     assert (night.state, night.report["outcome"]) == ended, night.tasks
     assert drifted(tmp_path / "graph") == ([] if force else [DRIFTED])
+
+
+def test_the_last_missed_night_starts_once_the_dag_is_unpaused(dag: Any) -> None:
+    """And none before it: docs/how-to/many-graphs.md says so."""
+    from airflow.serialization.serialized_objects import DagSerialization
+
+    scheduled = DagSerialization.deserialize_dag(DagSerialization.serialize_dag(dag))
+    due = scheduled.next_dagrun_info(last_automated_run_info=None).run_after
+    assert timedelta(0) <= datetime.now(UTC) - due < timedelta(days=1)
 
 
 def test_nothing_to_do(dag: Any, tmp_path: Path, templates: Templates) -> None:

@@ -96,7 +96,7 @@ def test_without_confirm_it_stops_at_the_preview(dags: Any, dag_id: str, made: M
     finished = run(dags, dag_id, graph, **({"older_than": None} if dag_id == "omnigraph_cleanup" else {}))
     assert (finished.state, finished.of(plan), finished.of(approve)) == ("success", ["success"], ["skipped"])
     assert finished.of(apply) in ([], ["skipped"])
-    assert finished.report["outcome"] == "nothing_to_do"
+    assert finished.report["outcome"] == ("nothing_to_do" if dag_id == "omnigraph_cleanup" else "previewed")
     asked = "Nothing to remove." if dag_id == "omnigraph_cleanup" else "Nobody was asked. The digest of the plan is "
     assert asked in finished.report["markdown"]
     assert content(graph) == before
@@ -236,6 +236,16 @@ def test_a_young_age_is_refused_in_the_form(dags: Any, made: Made, terms: dict[s
     with pytest.raises(AirflowFailException, match=words):
         plan.execute(context_of(Instance("plan_cleanup")))
     assert content(graph) == before
+
+
+def test_young_orphans_go_only_where_the_form_says_so_as_in_the_shell(dags: Any, made: Made) -> None:
+    graph = made()
+    orphan = with_orphan(graph)
+    refused = run(dags, "omnigraph_orphans", graph, older_than="2h", confirm=True)
+    assert (refused.state, orphan.exists()) == ("failed", True)
+    assert any("give at least 7d; or set the param allow_young" in failure for failure in refused.report["failed"])
+    done = run(dags, "omnigraph_orphans", graph, older_than="2h", allow_young=True, confirm=True)
+    assert (done.state, orphan.exists()) == ("success", False)
 
 
 def test_orphans_go_to_quarantine_when_a_person_approves(dags: Any, made: Made, answer_hitl: Answer) -> None:

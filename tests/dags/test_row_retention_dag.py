@@ -28,7 +28,7 @@ def test_a_look_deletes_nothing_and_its_digest_exactly_that(dags: Any, tmp_path:
     looked = run(dags, root)
     assert (looked.state, looked.of("approve_row_retention")) == ("success", ["skipped"])
     assert ids(root) == [0, 1, 2]
-    assert looked.report["outcome"] == "nothing_to_do"
+    assert looked.report["outcome"] == "previewed"
     digest = looked.xcom("plan_row_retention")["digest"]
     done = run(dags, root, confirm=True, digest=digest)
     assert (done.state, done.of("expire_rows"), ids(root)) == ("success", ["success"], [0, 1])

@@ -37,6 +37,8 @@ pytestmark = [pytest.mark.airflow, pytest.mark.xdist_group("airflow")]
 WHOLE = f"{DAG}/{RUN}"
 HALF_WAY = Kill(moment=22, signals=(signal.SIGKILL,))
 """The first of two tables is cleaned."""
+LATER = Kill(moment=24, signals=(signal.SIGKILL,))
+"""The same at a second try, which first notes that it has begun."""
 FORGED = {
     "return_value": [[{"table_key": "node:Person", "old_versions_removed": 4711, "bytes_removed": 4711}]],
     "failure": [[{"task_id": "cleanup_table", "table_key": None, "message": "x"}]],
@@ -164,6 +166,17 @@ def test_work_of_all_attempts_adds_up_and_each_start_has_its_end(graph: Graph, t
     found = cleanup.record()
     assert found.work.versions_removed == cleanup.plan.total_versions
     assert found.outcome is RunOutcome.SUCCEEDED
+
+
+def test_a_second_try_that_is_killed_tells_who_had_approved(graph: Graph, tmp_path: Path) -> None:
+    cleanup = Cleanup(graph)
+    cleanup.run.tries["cleanup_table"] = 1
+    assert cleanup.run.run(cleanup.operator, tmp_path / "n", LATER) == -signal.SIGKILL
+    cleanup.run.states["cleanup_table"] = "success"  # marked by hand
+    (error,) = cleanup.record().errors
+    assert [table in error for table in cleanup.operator[1]["lot"]] == [False, True], "the first one is done"
+    (left,) = read_tasks(graph.storage, WHOLE).left
+    assert [decision.digest for decision in left.results.decisions] == [cleanup.plan.digest]
 
 
 def test_the_report_ends_what_nobody_repeated(graph: Graph, tmp_path: Path) -> None:

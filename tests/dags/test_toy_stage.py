@@ -75,7 +75,7 @@ def test_its_tasks_lead_to_its_question(dag: Any) -> None:
 def test_a_look_changes_nothing_and_its_digest_is_carried_out(dag: Any, graph: Graph) -> None:
     looked = run(dag, graph, markers=9, label="red")
     assert (looked.state, looked.of("approve_shelve")) == ("success", ["skipped"])
-    assert looked.report["outcome"] == "nothing_to_do"
+    assert looked.report["outcome"] == "previewed"
     assert not graph.storage.list(SHELF)
     digest = looked.xcom("plan_shelve")["digest"]
     done = run(dag, graph, confirm=True, digest=digest)

@@ -13,7 +13,6 @@ from typing import Any
 
 from omnigraph_ops.coordination.sealed import Sealable
 from omnigraph_ops.graph import Graph
-from omnigraph_ops.stages.registry import tasks_by_stage
 from omnigraph_ops.stages.stage import TaskIds
 from tests.support.killed_runs import Kill, moments_hook
 from tests.support.kills import Killer, killing
@@ -39,11 +38,10 @@ class DagRun:
         instance: Any = Instance(task_id)
         instance.try_number, instance.run_id = self.tries.get(task_id, 1), RUN
         instance.get_task_states = lambda **_: {RUN: dict(self.states)}
-        tasks = (task for of in tasks_by_stage().values() for task in (of.plan, of.approve, of.apply))
         return {
             "ti": instance,
             "run_id": RUN,
-            "dag": SimpleNamespace(dag_id=DAG, task_ids=[task for task in tasks if task in self.states]),
+            "dag": SimpleNamespace(dag_id=DAG, task_ids=list(self.states)),
             "dag_run": SimpleNamespace(
                 run_type="manual", triggering_user_name="ann", start_date=self.started, clear_number=self.clearings
             ),

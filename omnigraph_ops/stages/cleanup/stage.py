@@ -181,7 +181,7 @@ class Cleanup(PartedStage[CleanupRequest, CleanupPlan, CleanupReport]):
     def nothing_to_do(self, plan: CleanupPlan) -> str | None:
         return "nothing to remove" if plan.is_empty else None
 
-    def too_young(self, of: CleanupRequest | CleanupPlan, *, asked: bool = False) -> str | None:
+    def too_young(self, of: CleanupRequest | CleanupPlan) -> str | None:
         """By its ages, versions younger than an hour go. Pure."""
         policy = of.policy
         age = policy.older_than_secs if policy.expiry is None else policy.expiry.time_retained_secs

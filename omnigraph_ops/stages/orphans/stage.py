@@ -73,6 +73,7 @@ class Orphans(PlannedStage[OrphansRequest, OrphansPlan, OrphansReport]):
     )
     button = "Remove orphans"
     age = duration(SAFE_AGE_SECONDS)
+    younger_in_forms = True
 
     def plan(self, graph: Graph, request: OrphansRequest, tell: Progress, submit: Submit | None = None) -> OrphansPlan:
         """Which files go, by a listing of the store or an inventory of it. Reads.
@@ -142,10 +143,10 @@ class Orphans(PlannedStage[OrphansRequest, OrphansPlan, OrphansReport]):
     def nothing_to_do(self, plan: OrphansPlan) -> str | None:
         return None if plan.total_files or plan.folders else "no unreferenced files that are old enough"
 
-    def too_young(self, of: OrphansRequest | OrphansPlan, *, asked: bool = False) -> str | None:
+    def too_young(self, of: OrphansRequest | OrphansPlan) -> str | None:
         age = of.older_than if isinstance(of, OrphansRequest) else of.older_than_secs
         # Planning itself takes nothing below an hour on a graph where others write.
-        if asked or age >= SAFE_AGE_SECONDS:
+        if age >= SAFE_AGE_SECONDS:
             return None
         return (
             f"a file younger than {self.age} may belong to a long write; nothing was deleted; give at least {self.age}"

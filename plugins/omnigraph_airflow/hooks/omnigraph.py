@@ -15,7 +15,7 @@ from pydantic import ValidationError
 
 from omnigraph_airflow.graphs import entry_named
 from omnigraph_ops.config.graph_entries import ClusterTarget, GraphEntry, SettingsOverrides
-from omnigraph_ops.errors import InvalidInput, OpsError
+from omnigraph_ops.errors import InvalidInput, OpsError, did_you_mean
 
 if TYPE_CHECKING:
     from airflow.sdk import Connection
@@ -38,7 +38,11 @@ def store_variables(connection: Connection) -> dict[str, str]:
     """How its store is reached, as the clients' environment variables; `InvalidInput` for an unknown field. Pure."""
     extra = connection.extra_dejson
     if unknown := sorted(set(extra) - FIELDS):
-        raise InvalidInput(f"connection {connection.conn_id}: unknown extra field {', '.join(unknown)}")
+        raise _refused(
+            connection,
+            f"unknown extra field {', '.join(unknown)}",
+            f"remove it: there are {', '.join(sorted(FIELDS))}{did_you_mean(unknown[0], FIELDS)}",
+        )
     named: dict[str, Any] = {
         "AWS_ACCESS_KEY_ID": connection.login,
         "AWS_SECRET_ACCESS_KEY": connection.password,
@@ -47,7 +51,7 @@ def store_variables(connection: Connection) -> dict[str, str]:
         "AWS_S3_FORCE_PATH_STYLE": str(extra.get("path_style") or "").lower(),
     }
     if (connection.login is None) != (connection.password is None):
-        raise InvalidInput(f"connection {connection.conn_id}: an access key needs its secret, and the other way round")
+        raise _refused(connection, "an access key needs its secret, and the other way round", "name both, or none")
     return {name: str(value) for name, value in named.items() if value}
 
 
@@ -55,13 +59,19 @@ def settings_variables(connection: Connection) -> dict[str, str]:
     """The deployment settings that the connection says otherwise, as their variables. Pure."""
     said = connection.extra_dejson.get("settings") or {}
     if not isinstance(said, Mapping):
-        raise InvalidInput(f"connection {connection.conn_id}: settings must be a JSON object")
+        raise _refused(connection, "settings must be a JSON object", 'write it as in {"exclusive": true}')
     try:
         return SettingsOverrides.model_validate_json(json.dumps(said)).variables()
     except ValidationError as error:
         first = error.errors(include_url=False)[0]
         where = ".".join(str(part) for part in first["loc"])
-        raise InvalidInput(f"connection {connection.conn_id}: settings {where}: {first['msg']}") from None
+        raise _refused(connection, f"settings {where}: {first['msg']}", "mend that setting") from None
+
+
+def _refused(connection: Connection, why: str, mend: str) -> InvalidInput:
+    return InvalidInput(
+        f"connection {connection.conn_id}: {why}; the graph was not opened; under Admin, Connections, {mend}"
+    )
 
 
 GRAPH = "{{ params.graph or var.value.get('omnigraph_graph', '') }}"

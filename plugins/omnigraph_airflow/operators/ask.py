@@ -10,7 +10,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any
-from urllib.parse import quote
 
 from airflow.providers.standard.operators.hitl import ApprovalOperator
 from airflow.sdk.api.datamodels._generated import HITLDetailRequest, HITLUser
@@ -22,7 +21,7 @@ from omnigraph_airflow.decisions import Consent, Decision, question_of
 from omnigraph_airflow.forms import FORCE
 from omnigraph_airflow.graphs import approvers_of
 from omnigraph_airflow.hooks.omnigraph import GRAPH, OmnigraphHook
-from omnigraph_airflow.links import GraphPageLink
+from omnigraph_airflow.links import GraphPageLink, run_path
 from omnigraph_airflow.operators.base import failures_told, kept_plan
 from omnigraph_airflow.task_run import airflow_errors, note
 from omnigraph_ops.coordination import sealed
@@ -199,7 +198,10 @@ class ApproveStageOperator(ApprovalOperator):
             return listed or self.named_approvers
         both = tuple(name for name in self.named_approvers if name in listed)
         if not both:
-            raise ApprovalMissing(f"nobody may approve at {graph.target}: the DAG and the graphs file name others")
+            raise ApprovalMissing(
+                f"nobody may approve at {graph.target}: the DAG names {', '.join(self.named_approvers)}, the graphs "
+                f"file {', '.join(listed)}; nothing was done; name somebody in both"
+            )
         return both
 
     def _decide(self, context: Context) -> dict[str, Any] | None:
@@ -327,8 +329,7 @@ def _users(names: Sequence[str]) -> list[Any] | None:
 def where_in_full(context: Context, plan: Sealable) -> str:
     """Markdown that leads to the whole plan: the log of the task that made it, and its file. Reads the config."""
     task = next(iter(context["task"].upstream_task_ids))
-    run = quote(context["run_id"], safe="")
-    link = f"{base_path()}/dags/{context['dag'].dag_id}/runs/{run}/tasks/{task}"
+    link = f"{base_path()}{run_path(context['dag'].dag_id, context['run_id'])}/tasks/{task}"
     return f"[the log of {task}]({link}) and in `{sealed.plan_path(plan.digest)}` of the graph"
 
 

@@ -8,13 +8,12 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from omnigraph_airflow.forms import request_in
 from omnigraph_airflow.operators.base import OmnigraphOperator, RequestOperator
 from omnigraph_airflow.operators.spark_jobs import SubmitJobOperator
-from omnigraph_airflow.run_report import run_id_of
+from omnigraph_airflow.task_run import run_id_of
 from omnigraph_ops import serde
 from omnigraph_ops.errors import CorruptGraph, InvalidInput
 from omnigraph_ops.models.backup import VerifyReport
 from omnigraph_ops.progress import Lines
 from omnigraph_ops.stages.registry import UNASKED_BY_NAME
-from omnigraph_ops.views.view import plain_text
 
 if TYPE_CHECKING:
     from airflow.sdk import Context
@@ -48,7 +47,7 @@ class FreezeOperator(RequestOperator):
         stage, owner = UNASKED_BY_NAME["freeze"], f"{run_id_of(context)}/{self.task_id}"
         unfreeze_all(graph, owner)
         report = stage.run(graph, request_in(stage, {**self.request, "owner": owner}), Lines(self.log.info))
-        self.log.info("%s", plain_text(stage.view(report)))
+        self.log_view(stage.view(report))
         return report.freeze_id
 
 
@@ -101,7 +100,7 @@ class SubmitBackupOperator(RequestOperator, SubmitJobOperator):
 
         here = graph.settings.spark_copy_threshold_bytes is None
         report = stage.run(graph, request, Lines(self.log.info), None if here else submit)
-        self.log.info("%s", plain_text(stage.view(report)))
+        self.log_view(stage.view(report))
         graph.run.notes(report)
         return serde.to_json(report)
 
@@ -127,10 +126,13 @@ class SubmitVerifyOperator(SubmitJobOperator):
             report = verify_backup(where, access=graph.storage.access, progress=Lines(self.log.info))
         else:
             report = self.submitted(context, graph, "verify", ("--backup", where), VerifyReport)
-        self.log.info("%s", plain_text(verify_view(report)))
+        self.log_view(verify_view(report))
         if report.problems:
             named = "; ".join(f"{p.file} {p.reason}" for p in report.problems[:_MOST_NAMED])
-            raise CorruptGraph(f"{report.backup} has {len(report.problems)} problems: {named}")
+            raise CorruptGraph(
+                f"{report.backup} has {len(report.problems)} problems: {named}; the graph was not changed; do not "
+                "restore this backup; run the DAG again: the next backup copies what is damaged from the graph"
+            )
         graph.run.notes(report)
         return serde.to_json(report)
 

@@ -15,7 +15,7 @@ from omnigraph_airflow import decisions
 from omnigraph_airflow.decisions import question_of
 from omnigraph_airflow.hooks.omnigraph import GRAPH, OmnigraphHook
 from omnigraph_airflow.links import GraphPageLink
-from omnigraph_airflow.run_report import Failure
+from omnigraph_airflow.run_report import Failure, by_cause
 from omnigraph_airflow.task_run import (
     NO_FAILURES,
     TASK_ERRORS,
@@ -32,6 +32,7 @@ from omnigraph_ops.errors import ApprovalMissing, GraphFrozen, InvalidInput, Ops
 from omnigraph_ops.graph.layout import now_us
 from omnigraph_ops.models.optimize import SkipReason, TableStats
 from omnigraph_ops.parallel import in_parallel
+from omnigraph_ops.views.view import View, plain_text
 
 if TYPE_CHECKING:
     from airflow.sdk import Context
@@ -77,6 +78,11 @@ class OmnigraphOperator(BaseOperator):
     def run_stage(self, graph: Graph, context: Context) -> Any:
         """The stage itself; returns what goes into XCom."""
         raise NotImplementedError
+
+    def log_view(self, view: View, **how: str) -> None:
+        """Log a view as `plain_text` writes it, a line each. Writes the log."""
+        for line in plain_text(view, **how).splitlines():
+            self.log.info("%s", line)
 
 
 class RequestOperator(OmnigraphOperator):
@@ -301,11 +307,12 @@ class LotOperator(OfLotOperator):
 
 
 class LotFailed(AirflowFailException):
-    """Tables of a lot failed; the others are done."""
+    """Tables of a lot failed; the others, if any, are done."""
 
     def __init__(self, failures: Sequence[Failure], tables: int) -> None:
+        others = ", the others are done" if len(failures) < tables else ""
         super().__init__(
-            f"{len(failures)} of {tables} tables failed, the others are done: "
-            + "; ".join(f"{failure.table_key}: {failure.message}" for failure in failures)
+            f"{len(failures)} of {tables} tables failed{others}: "
+            + "; ".join(by_cause(("", str(failure.table_key), failure.message) for failure in failures))
         )
         self.failures = failures

@@ -19,8 +19,7 @@ from omnigraph_airflow.operators.base import (
     failures_told,
     task_of,
 )
-from omnigraph_airflow.run_report import run_id_of
-from omnigraph_airflow.task_run import airflow_errors, is_told, planners
+from omnigraph_airflow.task_run import airflow_errors, is_told, planners, run_id_of
 from omnigraph_ops import serde
 from omnigraph_ops.errors import RecoveryPending
 from omnigraph_ops.models.optimize import Executor, OptimizePlan, OptimizeReport, SkipReason, TableStats
@@ -28,7 +27,6 @@ from omnigraph_ops.parallel import SHARED_LOTS, lots_of
 from omnigraph_ops.progress import Lines
 from omnigraph_ops.stages.optimize.stage import done_text, plan_view
 from omnigraph_ops.stages.registry import UNASKED_BY_NAME
-from omnigraph_ops.views.view import plain_text
 
 if TYPE_CHECKING:
     from airflow.sdk import Context
@@ -60,8 +58,7 @@ class PlanOptimizeOperator(RequestOperator):
         request = request_in(UNASKED_BY_NAME["plan"], self.request)
         graph = under(graph, request)
         plan = plan_optimize(graph, spark_threshold_bytes=threshold, budget=request)
-        for line in plain_text(plan_view(plan), elsewhere="see omnigraph-ops plan --json").splitlines():
-            self.log.info("%s", line)
+        self.log_view(plan_view(plan), elsewhere="see omnigraph-ops plan --json")
         graph.run.notes(plan)
         context["ti"].xcom_push(key=NOT_AFTER, value=plan.not_after_us)
         return serde.to_json(plan)
@@ -154,7 +151,8 @@ class SummarizeOptimizeOperator(OmnigraphOperator):
         # Whoever may edit the run writes the XCom, and its rows reach the report.
         plan = found.results().plans.get("optimize") or serde.from_json(OptimizePlan, self.plan)
         planner = planners()["optimize"]
-        done: OptimizeReport | None = found.planned_again({"optimize": planner}).results(*tasks).reports.get("optimize")
+        standing = found.without_repeated({"optimize": planner}).results(*tasks)
+        done: OptimizeReport | None = standing.reports.get("optimize")
         last = found.since(planner).last().values()
         failed = (f for left in last if left.task.task_id in tasks for f in left.results.failures)
         stats = _ended(done.tables if done else (), found.left)

@@ -10,15 +10,13 @@ from typing import TYPE_CHECKING, Any
 from airflow.sdk.exceptions import AirflowRuntimeError
 
 from omnigraph_airflow.operators.base import OmnigraphOperator
-from omnigraph_airflow.run_report import run_id_of
-from omnigraph_airflow.task_run import states_of
+from omnigraph_airflow.task_run import run_id_of, states_of
 from omnigraph_ops import serde
 from omnigraph_ops.errors import OpsError, RecoveryPending, TransientError
 from omnigraph_ops.models.health import FAILED, CheckReport, CheckStatus, RecoveryOutcome
 from omnigraph_ops.models.history import UnsettledRun
 from omnigraph_ops.models.runs import TaskAttempt
 from omnigraph_ops.stages.registry import UNASKED_BY_NAME
-from omnigraph_ops.views.view import plain_text
 
 if TYPE_CHECKING:
     from airflow.sdk import Context
@@ -59,8 +57,7 @@ class CheckRecoveryOperator(OmnigraphOperator):
             report = check(graph)
         else:
             sweep_beside(graph)
-        for line in plain_text(UNASKED_BY_NAME["check"].view(report)).splitlines():
-            self.log.info("%s", line)
+        self.log_view(UNASKED_BY_NAME["check"].view(report))
         passing = may_pass(report, grace_seconds=graph.settings.recovery_grace_seconds, at_us=now_us())
         _refuse_unless_clean(report, outcomes, passing=passing)
         return serde.to_json(report)

@@ -17,8 +17,8 @@ from omnigraph_airflow.decisions import Consent, Decision, QuestionId, question_
 from omnigraph_airflow.hooks.omnigraph import GRAPH, OmnigraphHook
 from omnigraph_airflow.notify import emit_metrics, update_of
 from omnigraph_airflow.operators.base import failures_handed
-from omnigraph_airflow.run_report import Failure, RunFacts, RunReport, build, header_of, results_of, run_id_of
-from omnigraph_airflow.task_run import airflow_errors, planners, stages_of, states_of
+from omnigraph_airflow.run_report import Failure, RunFacts, RunReport, build, results_of
+from omnigraph_airflow.task_run import airflow_errors, header_of, planners, run_id_of, stages_of, states_of
 from omnigraph_ops import serde
 from omnigraph_ops.coordination import sealed
 from omnigraph_ops.errors import OpsError, TransientError, lacks_rights
@@ -154,11 +154,12 @@ def _facts(context: Context, graph: Graph | None, target: str) -> RunFacts:
         began_us=_began(context, left),
         states=states,
         failures=_failures(context, left, states),
+        retried=tuple(_retried(left, states)),
         skipped=_skipped(left, states),
         decisions=decided,
         carried_out=carried_out,
         plans=plans,
-        done=reduce(with_value, damaged, left.planned_again(planners()).results()),
+        done=reduce(with_value, damaged, left.without_repeated(planners()).results()),
         drift=_drift(graph) if publishes else None,
     )
     return replace(facts, undone=tuple(_undone(facts, left)))
@@ -232,17 +233,42 @@ def _began(context: Context, left: TaskJournals) -> int:
 
 
 def _failures(context: Context, left: TaskJournals, states: Mapping[str, str | None]) -> tuple[Failure, ...]:
-    """The sentence of every task that failed: from the graph, else what it handed to Airflow. Reads."""
+    """The sentence of the last try of every task that failed: from the graph, else what it gave to Airflow. Reads."""
     failed, last = {name for name, state in states.items() if state == "failed"}, left.last()
     told = [
         Failure(task_id=one.task.task_id, table_key=f.table_key, message=f.message, map_index=one.task.map_index)
         for one in last.values()
-        if one.task.instance in failed
         for f in one.results.failures
     ]
+    tries = {name: one.task.try_number for name, one in last.items() if one.results.failures}
     # A graph that cannot be opened takes no note, and sensors take none.
     handed = [f for task in context["dag"].task_ids for f in _handed(context, task)]
-    return (*told, *(f for f in handed if f.instance in failed and f.instance not in {t.instance for t in told}))
+    newer = [f for f in handed if f.instance not in tries or f.try_number > tries[f.instance]]
+    given = {f.instance for f in newer}
+    return tuple(f for f in (*(f for f in told if f.instance not in given), *newer) if f.instance in failed)
+
+
+def _retried(left: TaskJournals, states: Mapping[str, str | None]) -> Iterator[str]:
+    """What became of the tries of each task that needed several since the run was last cleared, if it ended. Pure."""
+    for name, last in left.last().items():
+        end = {"success": "succeeded", "failed": "failed"}.get(states.get(name) or "")
+        began = last.header.started_at_us
+        tries = [one for one in left.left if (one.task.instance, one.header.started_at_us) == (name, began)]
+        if end is None or len(tries) == 1:
+            continue
+        tables = {key for one in tries if one.results.interruption for key in one.results.interruption.tables}
+        tables |= {f.table_key for one in tries for f in one.results.failures if f.table_key}
+        subject = " ".join(filter(None, (last.task.task_id, some(sorted(tables), _MOST_NAMED)))) if tables else name
+        told = [f"try {one.task.try_number} {_end_of(one)}" for one in tries[:-1]]
+        yield f"{subject}: {'; '.join((*told, f'try {last.task.try_number} {end}'))}"
+
+
+def _end_of(one: TaskLeft) -> str:
+    """How a try that was repeated ended, as a phrase. Pure."""
+    said = tuple(dict.fromkeys(failure.message for failure in one.results.failures))
+    if one.results.interruption:
+        return "was killed"
+    return f"failed: {some(said, _MOST_NAMED, '; ')}" if said else "did not end well, see its log"
 
 
 def _handed(context: Context, task_id: str) -> list[Failure]:

@@ -127,7 +127,10 @@ class TaskSubmits:
             self._hook.submit(APPLICATION)
         except (OSError, ValueError) as error:
             # There is no such binary, or the connection names one that the provider does not take.
-            raise OpsError(f"the job {job} could not be submitted through spark_default: {error}") from None
+            raise OpsError(
+                f"the job {job} could not be submitted through spark_default: {error}; nothing was submitted; mend the "
+                "connection under Admin, Connections, or install spark-submit on the worker"
+            ) from None
         except AirflowException as error:
             said = str(error)
         except ENDED_FROM_OUTSIDE:

@@ -9,7 +9,7 @@ from airflow.sdk import XComArg
 from airflow.sdk.definitions.xcom_arg import PlainXComArg
 from airflow.sdk.exceptions import AirflowSkipException
 
-from omnigraph_airflow.forms import request_in
+from omnigraph_airflow.forms import ALLOW_YOUNG, request_in
 from omnigraph_airflow.hooks.omnigraph import OmnigraphHook
 from omnigraph_airflow.links import ASKED
 from omnigraph_airflow.operators.ask import ApproveStageOperator, approved
@@ -36,7 +36,6 @@ from omnigraph_ops.parallel import deal
 from omnigraph_ops.progress import Lines
 from omnigraph_ops.stages.registry import planned
 from omnigraph_ops.stages.stage import PartedStage, PlannedStage, Submit
-from omnigraph_ops.views.view import plain_text
 
 if TYPE_CHECKING:
     from airflow.sdk import Context
@@ -74,18 +73,20 @@ class PlanStageOperator(_MaySubmit, RequestOperator):
 
     :param stage: name of a stage that plans first: `cleanup`.
     :param digest: use the kept plan of this digest instead of making one (templated).
+    :param allow_young: an age that the stage calls too young is meant (templated).
     :param after: what the task before this one left (templated); this skips where that one did not finish.
     :param skip_frozen: skip a graph that is wholly frozen, where nothing could be carried out.
     """
 
     operator_extra_links = ASKED
-    template_fields: Sequence[str] = ("graph", "request", "digest", "after")
+    template_fields: Sequence[str] = ("graph", "request", "digest", "allow_young", "after")
 
     def __init__(
         self,
         *,
         stage: str,
         digest: str | None = None,
+        allow_young: bool | str = False,
         after: Any = "",
         skip_frozen: bool = False,
         **kwargs: Any,
@@ -93,6 +94,7 @@ class PlanStageOperator(_MaySubmit, RequestOperator):
         super().__init__(**kwargs)
         self.stage = planned(stage).name
         self.digest = digest
+        self.allow_young = allow_young
         self.after, self.after_task = after, task_of(after)
         self.skip_frozen = skip_frozen
 
@@ -110,8 +112,7 @@ class PlanStageOperator(_MaySubmit, RequestOperator):
         named = self.digest.strip() if self.digest else None
         plan = self._planned(graph) if named is None else plan_of(graph, stage.plan_type, named)
         kept = keep_plan(context, graph, plan)
-        for line in plain_text(stage.view(plan), elsewhere=f"see {plan_path(plan.digest)} of the graph").splitlines():
-            self.log.info("%s", line)
+        self.log_view(stage.view(plan), elsewhere=f"see {plan_path(plan.digest)} of the graph")
         if files := stage.files(plan):
             self._log(files)
         if not isinstance(stage, PartedStage):
@@ -132,8 +133,13 @@ class PlanStageOperator(_MaySubmit, RequestOperator):
         stage = planned(self.stage)
         stage.check_ready(graph)
         request = request_in(stage, self.request)
-        if why := stage.too_young(request, asked=True):
-            raise ApprovalMissing(f"{why}; only the shell takes it, with --allow-young")
+        if self.allow_young is not True and (why := stage.too_young(request)):
+            other = (
+                f"or set the param {ALLOW_YOUNG}"
+                if stage.younger_in_forms
+                else "only the shell takes it, with --allow-young"
+            )
+            raise ApprovalMissing(f"{why}; {other}")
         return stage.plan(graph, request, Lines(self.log.info), self.submits(graph, stage))
 
 

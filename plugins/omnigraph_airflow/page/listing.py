@@ -10,7 +10,6 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import TYPE_CHECKING, Annotated, Any
-from urllib.parse import quote
 
 from airflow.api_fastapi.app import get_auth_manager
 from airflow.api_fastapi.auth.managers.models.resource_details import DagAccessEntity, DagDetails
@@ -25,6 +24,7 @@ from sqlalchemy import func, select
 
 from omnigraph_airflow.graphs import NIGHTLY, default_graph, nightly_dag_id, read_graphs_file, real_place
 from omnigraph_airflow.hooks.omnigraph import OmnigraphHook
+from omnigraph_airflow.links import run_path
 from omnigraph_ops.errors import InvalidInput, OpsError
 from omnigraph_ops.outcomes.results import redacted
 from omnigraph_ops.stages.registry import BY_NAME, asked_by
@@ -200,7 +200,7 @@ class NewestRun:
     @property
     def path(self) -> str:
         """Its page below Airflow's address. Pure."""
-        return f"/dags/{quote(self.dag_id, safe='')}/runs/{quote(self.run_id, safe='')}"
+        return run_path(self.dag_id, self.run_id)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -229,8 +229,7 @@ class OpenQuestion:
     @property
     def path(self) -> str:
         """Airflow's own form, below its address. Pure."""
-        run = f"/dags/{quote(self.dag_id, safe='')}/runs/{quote(self.run_id, safe='')}"
-        return f"{run}/tasks/{self.task_id}/required_actions"
+        return f"{run_path(self.dag_id, self.run_id)}/tasks/{self.task_id}/required_actions"
 
 
 def dag_facts(dag_ids: Collection[str]) -> Mapping[str, DagFacts]:

@@ -91,7 +91,10 @@ class QuietGraphSensor(BaseSensorOperator):
             if self.poke(context):
                 return
             if datetime.now(UTC) > datetime.fromisoformat(until):
-                raise AirflowSensorTimeout(f"{self.task_id}: the graph was not quiet within {self.timeout:.0f} s")
+                raise AirflowSensorTimeout(
+                    f"{self.task_id}: the graph was not quiet within {self.timeout:.0f} s; nothing was changed; its "
+                    "log says what it waited for"
+                )
         from airflow.providers.standard.triggers.temporal import TimeDeltaTrigger
 
         pause = timedelta(seconds=self.poke_interval)

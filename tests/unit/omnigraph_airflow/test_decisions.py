@@ -79,7 +79,7 @@ def test_one_approve_of_this_digest_is_an_approval() -> None:
 @pytest.mark.parametrize(
     ("answer", "words"),
     [
-        (None, "keeps no answer"),
+        (None, "keeps no answer to its question; nothing was done; trigger a new run"),
         (decision("Reject"), "answered Reject"),
         (decision(), "answered nothing"),
         (decision("Approve", "Reject"), "answered Approve, Reject"),

@@ -26,7 +26,13 @@ STARTS: dict[str, dict[str, Any]] = {
         "confirm_versions": 1000,
         "confirm_size": "10GiB",
     },
-    "orphans": {"older_than": "7d", "quarantine": True, "confirm_files": 10_000, "confirm_size": "10GiB"},
+    "orphans": {
+        "older_than": "7d",
+        "quarantine": True,
+        "allow_young": False,
+        "confirm_files": 10_000,
+        "confirm_size": "10GiB",
+    },
     "expire-rows": {"policies": None, "max_share": 0.5, "max_rows": None, "branch": None},
 }
 KEEPING: dict[str, dict[str, Any]] = {
@@ -93,6 +99,14 @@ def test_a_form_bounds_what_the_request_bounds() -> None:
     assert rows["policies"].schema["items"]["properties"]["unit"]["enum"] == [None, "s", "ms"]
     assert request_params(planned("repair"))["evidence"].schema["enum"] == ["counts", "sample", "full"]
     assert "listing" not in request_params(planned("orphans"))
+
+
+def test_a_field_of_json_says_its_keys() -> None:
+    text = request_params(planned("cleanup"))["expiry"].schema["description_md"]
+    assert text.startswith("Instead of number and age, which have to be empty then. The keys of its JSON:\n\n")
+    assert "\n- `retain_min`, 10 if left out: " in text
+    assert "\n- `time_retained`, 1h if left out: " in text
+    assert "\n- `retain_max`: Remove versions beyond the newest N whatever their age." in text
 
 
 @pytest.mark.parametrize(("age", "taken"), [("1s", False), ("59m", False), ("90m", True), ("7d", True), (None, True)])

@@ -9,7 +9,8 @@ from typing import Any
 import pytest
 from omnigraph_airflow import notify
 from omnigraph_airflow.decisions import Decision
-from omnigraph_airflow.run_report import Failure, RunFacts, build, decisions_of, header_of, results_of
+from omnigraph_airflow.run_report import Failure, RunFacts, build, decisions_of, results_of
+from omnigraph_airflow.task_run import header_of
 
 from omnigraph_ops.models.cleanup import CleanupReport, CleanupStats, RetentionPolicy
 from omnigraph_ops.models.history import Answer, Measured, RunOutcome, TableCounts, Work

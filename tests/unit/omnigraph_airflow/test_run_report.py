@@ -79,6 +79,24 @@ def test_a_lot_that_died_silently_is_named_beside_one_that_left_its_sentence() -
     assert report.failed == ("cleanup_table node:A: no space", "cleanup_table_1: failed, see its log")
 
 
+def test_a_cause_is_told_once_however_many_tables_and_tasks_have_it() -> None:
+    keys = [f"node:T{number:02}" for number in range(30)]
+    failures = tuple(
+        Failure(task_id="cleanup_table", table_key=key, message="no space", map_index=number)
+        for number, key in enumerate(keys)
+    )
+    other = Failure(task_id="cleanup_table", table_key="node:A", message="no rights", map_index=30)
+    rows = tuple(TableStats(table_key=key, error="the task left no result") for key in ("node:B", "node:C"))
+    states = {f"submit_rewrite_{number}": "failed" for number in range(2)}
+    done = noted(OptimizeReport(uri="/g", tables=rows))
+    assert build(RunFacts(graph="/g", failures=(*failures, other), states=states, done=done)).failed == (
+        "cleanup_table node:T00, node:T01, node:T02, node:T03, node:T04, and 25 more: no space",
+        "cleanup_table node:A: no rights",
+        "optimize node:B, node:C: the task left no result",
+        "submit_rewrite_0, submit_rewrite_1: failed, see its log",
+    )
+
+
 def test_a_freeze_is_told_once_however_many_tables_it_covers() -> None:
     keys = ("node:A", "node:B")
     plan = OptimizePlan(
@@ -149,8 +167,9 @@ def test_what_is_drifted_is_told_from_the_graph_and_not_from_the_preview(
     assert build(RunFacts(graph="/g", plans={"repair": PREVIEW}, states=failed, drift=now)).attention == attention
 
 
-def test_a_preview_that_nobody_was_asked_about_names_its_digest() -> None:
-    assert "The digest of the plan is `sha256:1`." in build(RunFacts(graph="/g", plans={"repair": PREVIEW})).markdown
+def test_a_preview_that_nobody_was_asked_about_says_how_to_carry_it_out() -> None:
+    said = build(RunFacts(graph="/g", plans={"repair": PREVIEW}, states={"approve_repair": "skipped"})).markdown
+    assert "Nobody was asked. The digest of the plan is `sha256:1`: to carry it out, trigger `omnigraph_repair`" in said
 
 
 def test_names_from_a_graph_are_only_text_in_the_report() -> None:
