@@ -14,8 +14,7 @@ from omnigraph_ops.cli.call import COMPLETE, PROGRAM, Call, cli, verb
 from omnigraph_ops.cli.options import ADDRESS, COUNT, MASTER, PATH, OneOf, flag, together
 from omnigraph_ops.errors import UsageError
 from omnigraph_ops.models.runs import CalibratedJob
-from omnigraph_ops.quantities import duration
-from omnigraph_ops.views.markdown import count
+from omnigraph_ops.quantities import count, duration
 from omnigraph_ops.views.view import Section, View, filled
 
 if TYPE_CHECKING:

@@ -30,7 +30,7 @@ from omnigraph_ops.models.backup import (
 from omnigraph_ops.models.freeze import CutFile
 from omnigraph_ops.outcomes.backups import ORDERS, present_files, stored_at
 from omnigraph_ops.progress import SILENT, Meter
-from omnigraph_ops.quantities import human_bytes
+from omnigraph_ops.quantities import count, human_bytes
 from omnigraph_ops.stages.backup.transfer import (
     CopyJournal,
     CopyPace,
@@ -308,6 +308,6 @@ def failed_part(error: OpsError) -> CopyDone:
 def said(done: CopyDone) -> str:
     """What a copy did, in a few words for the log. Pure."""
     return (
-        f"{done.copied.files:,} files copied ({human_bytes(done.copied.bytes)}), {done.linked.files:,} linked, "
+        f"{count(done.copied.files, 'file')} copied ({human_bytes(done.copied.bytes)}), {done.linked.files:,} linked, "
         f"{done.kept.files:,} kept"
     )

@@ -38,6 +38,7 @@ from omnigraph_ops.lance.gateway import DatasetMissing
 from omnigraph_ops.lance.rows import Keys, among, besides, keys_left
 from omnigraph_ops.models.rows import EdgeRows, RowRetentionPlan, TableRowPlan, TableRowStats
 from omnigraph_ops.progress import Progress
+from omnigraph_ops.quantities import count
 from omnigraph_ops.stages.expire_rows.plan import (
     Aged,
     EdgeEnds,
@@ -166,7 +167,7 @@ class ExpiringTable:
         name = f"{EXPIRY_BRANCH_PREFIX}{new_ulid().lower()}"
         with self._branch(name):
             base = self._base(name)
-            self.progress(f"{self.table.table_key}: {len(base.ids):,} rows to delete on branch {name}")
+            self.progress(f"{self.table.table_key}: {count(len(base.ids), 'row')} to delete on branch {name}")
             self._delete_on(name, base)
             self._prove(name, base)
             doubt = self._merge(name, base)
@@ -230,7 +231,7 @@ class ExpiringTable:
                 self.engine.mutate(self.root, name, query.text, query.params)
             done += query.rows
             if query.rows:
-                self.progress(f"{self.table.table_key}: {done:,} of {len(base.ids):,} rows")
+                self.progress(f"{self.table.table_key}: {done:,} of {count(len(base.ids), 'row')}")
 
     def _prove(self, name: str, base: _Base) -> None:
         """Compare the branch with what was to go; nothing else may be missing there. Reads."""

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 from omnigraph_ops.models.health import FAILED, BranchFinding, CheckReport, RecoverReport, UnlockReport
 from omnigraph_ops.models.runs import Unit
 from omnigraph_ops.progress import Progress
+from omnigraph_ops.quantities import count
 from omnigraph_ops.requests import Option, Request, Seconds
 from omnigraph_ops.stages.stage import Effect, RunStage, Submit
 from omnigraph_ops.views.view import Section, View, filled
@@ -121,7 +122,7 @@ class Recover(RunStage[RecoverRequest, RecoverReport]):
             for o in value.outcomes
         )
         return View(
-            title=f"recover {value.uri} — {len(value.outcomes)} findings, now {value.status.value}",
+            title=f"recover {value.uri} — {count(len(value.outcomes), 'finding')}, now {value.status.value}",
             sections=filled([Section(title="What became of them", header=header, rows=rows)]),
         )
 
@@ -132,8 +133,8 @@ class Recover(RunStage[RecoverRequest, RecoverReport]):
         first = failed[0]
         what = first.table_key or first.operation_id or report.uri
         return (
-            f"{len(failed)} finding(s) could not be settled, first of {what}: {first.detail}; the others are settled; "
-            "run `omnigraph-ops check`"
+            f"{count(len(failed), 'finding')} could not be settled, first of {what}: {first.detail}; the others are "
+            "settled; run `omnigraph-ops check`"
         )
 
     def exit_code(self, report: RecoverReport) -> int:

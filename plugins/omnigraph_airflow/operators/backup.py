@@ -13,6 +13,7 @@ from omnigraph_ops import serde
 from omnigraph_ops.errors import CorruptGraph, InvalidInput
 from omnigraph_ops.models.backup import VerifyReport
 from omnigraph_ops.progress import Lines
+from omnigraph_ops.quantities import count
 from omnigraph_ops.stages.registry import UNASKED_BY_NAME
 from omnigraph_ops.views.view import plain_text
 
@@ -130,7 +131,7 @@ class SubmitVerifyOperator(SubmitJobOperator):
         self.log.info("%s", plain_text(verify_view(report)))
         if report.problems:
             named = "; ".join(f"{p.file} {p.reason}" for p in report.problems[:_MOST_NAMED])
-            raise CorruptGraph(f"{report.backup} has {len(report.problems)} problems: {named}")
+            raise CorruptGraph(f"{report.backup} has {count(len(report.problems), 'problem')}: {named}")
         graph.run.notes(report)
         return serde.to_json(report)
 

@@ -32,6 +32,7 @@ from omnigraph_ops.errors import ApprovalMissing, GraphFrozen, InvalidInput, Ops
 from omnigraph_ops.graph.layout import now_us
 from omnigraph_ops.models.optimize import SkipReason, TableStats
 from omnigraph_ops.parallel import in_parallel
+from omnigraph_ops.quantities import count
 
 if TYPE_CHECKING:
     from airflow.sdk import Context
@@ -305,7 +306,7 @@ class LotFailed(AirflowFailException):
 
     def __init__(self, failures: Sequence[Failure], tables: int) -> None:
         super().__init__(
-            f"{len(failures)} of {tables} tables failed, the others are done: "
+            f"{len(failures):,} of {count(tables, 'table')} failed, the others are done: "
             + "; ".join(f"{failure.table_key}: {failure.message}" for failure in failures)
         )
         self.failures = failures
