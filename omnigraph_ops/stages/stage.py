@@ -108,6 +108,8 @@ class Stage(ABC, Recorded[R], Generic[Q, R]):
     effect: ClassVar[Effect]
     summary: ClassVar[str]
     """One line of help."""
+    examples: ClassVar[tuple[str, ...]]
+    """What a person types after the verb."""
     does: ClassVar[str] = ""
     """What it does to a graph, as in `publishes the heads of drifted tables`, for the question about consent.
 

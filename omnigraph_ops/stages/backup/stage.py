@@ -52,6 +52,7 @@ class Backup(RunStage[BackupRequest, BackupReport]):
     name = "backup"
     effect = Effect.WRITES
     summary = "Copy the graph, all branches at one cut, to DEST/BACKUP-ID/. A killed one is continued."
+    examples = ("g.omni /backups", "s3://bucket/g.omni s3://backups/g --spark yarn")
     unharmed = "nothing was copied"
     panel = "Backup"
     request = BackupRequest

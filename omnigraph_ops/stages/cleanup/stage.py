@@ -94,6 +94,11 @@ class Cleanup(PartedStage[CleanupRequest, CleanupPlan, CleanupReport]):
     name = "cleanup"
     effect = Effect.DESTROYS
     summary = "Remove old versions. Without --confirm it prints the plan and deletes nothing."
+    examples = (
+        "g.omni --keep 10 --older-than 7d --save-plan plan.json",
+        "g.omni --plan plan.json --confirm",
+        "s3://bucket/g.omni --keep 10 --confirm --yes",
+    )
     unharmed = "nothing was deleted"
     request = CleanupRequest
     plan_type = CleanupPlan

@@ -101,6 +101,7 @@ class ExpireRows(PlannedStage[ExpireRowsRequest, RowRetentionPlan, RowRetentionR
     name = "expire-rows"
     effect = Effect.DESTROYS
     summary = "Delete rows that are older than a policy allows. Without --confirm it prints the plan."
+    examples = ("g.omni --policies rows.yaml --save-plan plan.json", "g.omni --plan plan.json --confirm")
     unharmed = "nothing was deleted"
     request = ExpireRowsRequest
     plan_type = RowRetentionPlan

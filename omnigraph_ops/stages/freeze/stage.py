@@ -46,6 +46,7 @@ class FreezeStage(RunStage[FreezeRequest, Freeze]):
     name = "freeze"
     effect = Effect.WRITES
     summary = "Keep the graph, with all its branches, as it is now readable until the freeze ends."
+    examples = ("g.omni --ttl 12h", "s3://bucket/g.omni --table node:Person --yes")
     does = "keeps the graph as it is and stops its maintenance"
     unharmed = "nothing was frozen"
     panel = "Backup"

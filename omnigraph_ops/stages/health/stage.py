@@ -48,6 +48,7 @@ class Health(RunStage[HealthRequest, HealthReport]):
         "Small fragments, deleted and unindexed rows, versions and dead bytes count. Reads metadata only, unless "
         "--recall asks for queries."
     )
+    examples = ("g.omni", "s3://bucket/g.omni --files")
     request = HealthRequest
 
     def run(self, graph: Graph, request: HealthRequest, tell: Progress, submit: Submit | None = None) -> HealthReport:

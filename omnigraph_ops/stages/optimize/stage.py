@@ -79,6 +79,7 @@ class PlanOptimize(RunStage[PlanRequest, OptimizePlan]):
     name = "plan"
     effect = Effect.READS
     summary = "Show what optimize would do. Writes nothing."
+    examples = ("g.omni", "s3://bucket/g.omni --table node:Person")
     request = PlanRequest
 
     def settings(self, request: PlanRequest, settings: Settings) -> Settings:
@@ -105,6 +106,7 @@ class OptimizeStage(RunStage[OptimizeRequest, OptimizeReport]):
     name = "optimize"
     effect = Effect.WRITES
     summary = "Fold indexes, rewrite small fragments and publish. Rows never change."
+    examples = ("g.omni", "s3://bucket/g.omni --max-bytes 20GiB --spark yarn")
     request = OptimizeRequest
     plan_type = OptimizePlan
     report_type = OptimizeReport

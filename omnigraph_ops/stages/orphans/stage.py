@@ -53,6 +53,11 @@ class Orphans(PlannedStage[OrphansRequest, OrphansPlan, OrphansReport]):
     name = "orphans"
     effect = Effect.DESTROYS
     summary = "Remove files that no version, branch or tag refers to. Without --confirm it prints the plan."
+    examples = (
+        "g.omni",
+        "g.omni --older-than 7d --quarantine --confirm",
+        "s3://bucket/g.omni --older-than 7d --confirm --yes",
+    )
     unharmed = "nothing was deleted"
     request = OrphansRequest
     plan_type = OrphansPlan

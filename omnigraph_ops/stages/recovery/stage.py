@@ -36,6 +36,7 @@ class Check(RunStage[CheckRequest, CheckReport]):
         "Report what stands between this graph and maintenance. Exit 0 clean, 3 pending, 4 needs a person.\n\n"
         "That is sidecars, staging files, locks and drift."
     )
+    examples = ("g.omni", "s3://bucket/g.omni --json")
     request = CheckRequest
 
     def run(self, graph: Graph, request: CheckRequest, tell: Progress, submit: Submit | None = None) -> CheckReport:
@@ -93,6 +94,7 @@ class Recover(RunStage[RecoverRequest, RecoverReport]):
     name = "recover"
     effect = Effect.PUBLISHES
     summary = "Finish optimize runs that a crash left behind, and writes that stopped each other in the engine."
+    examples = ("g.omni", "s3://bucket/g.omni")
     request = RecoverRequest
     report_type = RecoverReport
 

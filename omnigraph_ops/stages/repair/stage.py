@@ -56,6 +56,7 @@ class Repair(PlannedStage[RepairRequest, RepairPreview, RepairReport]):
     name = "repair"
     effect = Effect.PUBLISHES
     summary = "Preview drifted tables, or publish their newest versions. Rewrites no data."
+    examples = ("g.omni --evidence full", "g.omni --table node:Person --confirm", "s3://bucket/g.omni --confirm --yes")
     does = "publishes the heads of drifted tables"
     unharmed = "nothing was published"
     spark_help = "Compare the rows and values of `--evidence sample` and `full` on this Spark master."
