@@ -222,7 +222,7 @@ def plan_row_retention(
     bounds = bounds or RowBounds()
     ordered = distinct(policies)
     refuse_any_freeze(graph)
-    refuse_wrong_clock_unwritten(graph.storage, "nothing was planned")
+    refuse_wrong_clock_unwritten(graph.storage)
     state, planned_at_us = state_of(graph, branch), now_us()
     facts = read_type_facts(graph.storage) if graph.format.publishes else {}
     planner = _RowPlanner(

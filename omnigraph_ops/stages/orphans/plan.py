@@ -84,7 +84,7 @@ def plan_orphans(
     if not 0 <= older_than_seconds < _OLDEST:
         raise InvalidInput(f"the age must be between 0 and {_OLDEST} seconds, it is {older_than_seconds}")
     check_age(graph, older_than_seconds)
-    refuse_wrong_clock_unwritten(graph.storage, "nothing was planned")
+    refuse_wrong_clock_unwritten(graph.storage)
     planned_at_us = now_us()
     cutoff = time.time() - older_than_seconds
     inventory = Inventory.of_file(listing, graph.uri) if listing is not None else None
