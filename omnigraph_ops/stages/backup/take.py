@@ -307,7 +307,10 @@ class _Attempt:
             incremental_from=self._came_from(done),
             one_instant=cut.one_instant,
             branches=cut.branches,
-            files=tuple(_backed(f) for f in done.files),
+            files=tuple(
+                BackedFile(file=f.file, size=f.size, kind=f.kind, records_root=f.records_root, checksum=f.checksum)
+                for f in done.files
+            ),
             roots=self._roots(done.files),
             rows=rows_of_cut(self.graph, cut),
         )
@@ -339,9 +342,3 @@ class _Attempt:
             kept=Tally.of(done.kept),
             seconds=round(time.time() - self.began, 3),
         )
-
-
-def _backed(file: CutFile) -> BackedFile:
-    return BackedFile(
-        file=file.file, size=file.size, kind=file.kind, records_root=file.records_root, checksum=file.checksum
-    )

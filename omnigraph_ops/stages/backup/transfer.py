@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TypeVar
 
@@ -162,14 +162,8 @@ def _journalled(journal: Iterable[JournalledFiles], freeze_id: str) -> dict[tupl
         (noted.file, immutable): noted
         for batch in journal
         for noted in batch.files
-        for immutable in _may_count(batch, freeze_id)
+        for immutable in ((True, False) if batch.freeze_id == freeze_id else (True,))
     }
-
-
-def _may_count(batch: JournalledFiles, freeze_id: str) -> Iterator[bool]:
-    yield True
-    if batch.freeze_id == freeze_id:
-        yield False
 
 
 def _takeable(earlier: Earlier | None, damaged: Collection[str]) -> dict[str, BackedFile]:
