@@ -10,6 +10,9 @@ from omnigraph_ops.models.history import Work
 from omnigraph_ops.models.outcomes import Outcome, StageReport
 from omnigraph_ops.quantities import count
 
+SAFE_AGE_SECONDS = 7 * 86_400
+"""A younger file may belong to a long write, and goes only on an explicit demand."""
+
 
 class OrphanKind(StrEnum):
     """What an orphan was part of."""

@@ -11,6 +11,7 @@ from omnigraph_ops.errors import InvalidInput
 from omnigraph_ops.graph.layout import dataset_of
 from omnigraph_ops.models.health import DriftFinding
 from omnigraph_ops.models.orphans import (
+    SAFE_AGE_SECONDS,
     OrphanFile,
     OrphanKind,
     OrphansPlan,
@@ -31,8 +32,6 @@ from omnigraph_ops.views.view import Question, Section, View, filled
 if TYPE_CHECKING:
     from omnigraph_ops.graph import Graph
 
-SAFE_AGE_SECONDS = 7 * 86_400
-"""A younger file may belong to a long write, and goes only on an explicit demand."""
 _MOST_ROWS = 30
 
 
