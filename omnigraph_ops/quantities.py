@@ -1,4 +1,4 @@
-"""Durations, moments and byte counts: written by and for a person."""
+"""Durations, moments, counts and byte counts: written by and for a person."""
 
 from __future__ import annotations
 
@@ -55,6 +55,11 @@ def age(seconds: float) -> str:
     whole = max(int(seconds), 0)
     unit, size = next(((u, s) for u, s in (("d", 86_400), ("h", 3600), ("min", 60)) if whole >= s), ("s", 1))
     return f"{whole // size} {unit}"
+
+
+def count(number: int, noun: str, plural: str = "") -> str:
+    """So many of something: `1 table`, `1,200 tables`; `plural` where it is not the noun with an s. Pure."""
+    return f"{number:,} {noun if number == 1 else plural or f'{noun}s'}"
 
 
 def moment(microseconds: int) -> str:

@@ -264,7 +264,9 @@ def verb_texts() -> str:
         head = f"### {name}\n\n```\nomnigraph-ops {name} {usage}".rstrip() + "\n```"
         summary = inspect.cleandoc(command.help or "").replace("\b\n", "")
         table = ["\n".join(["| option | meaning |", "|---|---|", *rows])] if rows else []
-        parts.append("\n\n".join([head, summary, *table]))
+        _, *examples = (command.epilog or "").split("\n\n")
+        shown = "\n".join(["Examples:", "", "```", *examples, "```"])
+        parts.append("\n\n".join([head, summary, *table, shown]))
     return "\n\n".join(parts)
 
 

@@ -101,8 +101,17 @@ class MeasuredJob:
     """Of the small and the large work."""
 
     def measure(self, bench: Bench) -> tuple[Line, Line]:
-        """The lines in process and on Spark. Writes in the folder of the bench."""
-        return _rewrites(bench) if self.make is None else _whole_calls(self.make, self.amounts, self.unit, bench)
+        """The lines in process and on Spark, each through the best of two runs. Writes in the folder of the bench."""
+        if self.make is None:
+            return _rewrites(bench)
+        with scratch_errors():
+            small, large = (self.make(bench, bench.folder / f"{self.unit}-{amount}", amount) for amount in self.amounts)
+        submit = Submitter(master=bench.master, environment=environment(bench.folder))
+        bench.progress(f"in process, {_amount(small.size, self.unit)} and {_amount(large.size, self.unit)}")
+        here = [_best(work, work.here) for work in (small, large)]
+        bench.progress(f"on {bench.master}, the same")
+        there = [_best(work, partial(work.there, submit)) for work in (small, large)]
+        return line(here[0], here[1], unit=self.unit), line(there[0], there[1], unit=self.unit)
 
 
 def _rewrites(bench: Bench) -> tuple[Line, Line]:
@@ -111,21 +120,6 @@ def _rewrites(bench: Bench) -> tuple[Line, Line]:
     here = line(rewrites.in_process(small), rewrites.in_process(large))
     bench.progress(f"on {bench.master}, the same")
     return here, line(*rewrites.submitted(small, large, bench.master))
-
-
-def _whole_calls(
-    make: Callable[[Bench, Path, int], TimedWork], amounts: tuple[int, int], unit: Unit, bench: Bench
-) -> tuple[Line, Line]:
-    """Time whole calls of two pieces of work, each the best of two. Writes."""
-    with scratch_errors():
-        small, large = (make(bench, bench.folder / f"{unit}-{amount}", amount) for amount in amounts)
-    sizes = (human_bytes(w.size) if unit == "bytes" else f"{w.size:,} {unit}" for w in (small, large))
-    submit = Submitter(master=bench.master, environment=environment(bench.folder))
-    bench.progress(f"in process, {' and '.join(sizes)}")
-    here = [_best(work, work.here) for work in (small, large)]
-    bench.progress(f"on {bench.master}, the same")
-    there = [_best(work, partial(work.there, submit)) for work in (small, large)]
-    return line(here[0], here[1], unit=unit), line(there[0], there[1], unit=unit)
 
 
 def _best(work: TimedWork, run: Callable[[], object]) -> Sample:

@@ -5,23 +5,20 @@ from __future__ import annotations
 import contextlib
 import os
 import shutil
-import subprocess
 import tempfile
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from omnigraph_ops import serde
 from omnigraph_ops.config.settings import Settings
 from omnigraph_ops.demo.tables import write_wide_table
 from omnigraph_ops.errors import InvalidInput, OpsError
 from omnigraph_ops.graph import open_graph
 from omnigraph_ops.models.optimize import Seconds
-from omnigraph_ops.models.runs import SubmitOutcome
 from omnigraph_ops.spark.java import spark_environment
-from omnigraph_ops.spark.submit import APPLICATION, reason, run_submit, spark_submit
+from omnigraph_ops.spark.submit import Submitter
 from omnigraph_ops.stages.optimize.run import optimize_table, plan_optimize
 
 Unit = Literal["bytes", "files", "rows"]
@@ -158,50 +155,25 @@ def submitted(small: Table, large: Table, master: str) -> tuple[Sample, Sample, 
     Raises:
         OpsError: it failed; what it said is in the message.
     """
+    measured = environment(large.folder.parent) | {
+        "OMNIGRAPH_OPS_SMALL_TABLE_BYTES": str(large.settings.small_table_bytes),
+        "OMNIGRAPH_OPS_TARGET_ROWS_PER_FRAGMENT": str(large.settings.target_rows_per_fragment),
+    }
+    submit = Submitter(master=master, environment=measured)
     with _copies(small, 1 + RUNS) as smalls, _copies(large, RUNS) as larges:
         started = time.perf_counter()
-        warm_up, *runs = _submit((*smalls, *larges), large, master)
+
+        def in_time() -> None:
+            if time.perf_counter() - started > _SUBMIT_SECONDS:
+                raise OpsError(f"spark-submit took longer than {_SUBMIT_SECONDS} s")
+
+        warm_up, *runs = submit("measure", (*smalls, *larges), Seconds, in_time).of_each
         whole = time.perf_counter() - started
     samples = (
         Sample(size=small.bytes, seconds=min(runs[:RUNS])),
         Sample(size=large.bytes, seconds=min(runs[RUNS:])),
     )
     return (*samples, whole - sum(runs) - min(warm_up, samples[0].seconds))
-
-
-def _submit(roots: Sequence[str], table: Table, master: str) -> tuple[float, ...]:
-    folder = table.folder.parent
-    result, log = folder / "result.json", folder / "submit.log"
-    command = [
-        spark_submit("calibrate"),
-        "--master",
-        master,
-        str(APPLICATION),
-        "measure",
-        "--result-uri",
-        str(result),
-        *roots,
-    ]
-    code = _run(command, _environment(folder, table.settings), log)
-    done = serde.from_json(SubmitOutcome[Seconds], result.read_bytes()).value if result.exists() else None
-    if code != 0 or done is None:
-        raise OpsError(f"spark-submit to {master} failed: {reason(log.read_text(errors='replace'))}")
-    return done.of_each
-
-
-def _run(command: list[str], environment: dict[str, str], log: Path) -> int:
-    """Run a submit to its end. Starts a process."""
-    try:
-        return run_submit(command, environment, log, most_seconds=_SUBMIT_SECONDS)
-    except subprocess.TimeoutExpired:
-        raise OpsError(f"spark-submit took longer than {_SUBMIT_SECONDS} s") from None
-
-
-def _environment(folder: Path, settings: Settings) -> dict[str, str]:
-    return environment(folder) | {
-        "OMNIGRAPH_OPS_SMALL_TABLE_BYTES": str(settings.small_table_bytes),
-        "OMNIGRAPH_OPS_TARGET_ROWS_PER_FRAGMENT": str(settings.target_rows_per_fragment),
-    }
 
 
 @contextlib.contextmanager

@@ -7,7 +7,7 @@ import io
 import os
 import sys
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
@@ -317,11 +317,17 @@ class Parsed:
 
 
 def verb(
-    name: str, summary: str, *options: Callable[[Any], Any], panel: str, graph: bool = True
+    name: str,
+    summary: str,
+    *options: Callable[[Any], Any],
+    panel: str,
+    examples: Sequence[str],
+    graph: bool = True,
 ) -> Callable[[Run], click.Command]:
     """Declare a verb of the shell.
 
     Args:
+        examples: what a person types after the name.
         graph: it addresses one graph.
         panel: the heading under which the help lists it.
     """
@@ -333,7 +339,13 @@ def verb(
             return Parsed(name, values, run, graph)
 
         command: click.Command = cli.command(
-            name, help=summary, short_help=summary.partition("\n")[0], panel=panel, context_settings=CONTEXT
+            name,
+            help=summary,
+            short_help=summary.partition("\n")[0],
+            # A paragraph each: rich joins the lines of one.
+            epilog="\n\n".join(["Examples:", *(f"{PROGRAM} {name} {said}".rstrip() for said in examples)]),
+            panel=panel,
+            context_settings=CONTEXT,
         )(click.option_panel("Options")(parsed))
         return command
 

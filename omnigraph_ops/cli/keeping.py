@@ -30,6 +30,7 @@ declare_unasked(UNASKED_BY_NAME["backup"])
     click.option("--graph", type=ADDRESS, metavar="GRAPH", help="Also compare what this graph still has of its files."),
     *_PACE,
     spark("Read the files in tasks on this Spark master."),
+    examples=("/backups/BACKUP-ID --graph g.omni", "s3://backups/g/BACKUP-ID"),
     panel="Backup",
     graph=False,
 )
@@ -67,6 +68,7 @@ def _verified(call: Call, backup: str, pace: int | None) -> VerifyReport:
     YES,
     *_PACE,
     spark("Restore the files in tasks on this Spark master."),
+    examples=("/backups/BACKUP-ID new.omni", "s3://backups/g/BACKUP-ID s3://bucket/new.omni --yes"),
     panel="Backup",
     graph=False,
 )
@@ -105,6 +107,7 @@ def _pace(pace: int | None) -> list[str]:
     "backups",
     "List the backups below a destination: age, size, base, finished or not.",
     click.argument("destination", type=ADDRESS, metavar="DEST"),
+    examples=("/backups", "s3://backups/g --json"),
     panel="Backup",
     graph=False,
 )
@@ -148,6 +151,7 @@ declare_unasked(_FREEZE, _EXTEND, instead=_extended)
     click.argument("hold_id", metavar="ID", required=False),
     flag("all-mine", "End every freeze of this user on this machine."),
     YES,
+    examples=("g.omni FREEZE-ID", "s3://bucket/g.omni --all-mine --yes"),
     panel="Backup",
 )
 def unfreeze_verb(call: Call) -> int:
@@ -171,6 +175,7 @@ def unfreeze_verb(call: Call) -> int:
     click.option("--freeze", "freeze_id", required=True, metavar="ID", help="The freeze to list."),
     flag("checksum", "Read every file and add its SHA-256."),
     click.option("--format", type=OneOf(["table", "json", "csv"]), default="table", help="How to print it."),
+    examples=("g.omni --freeze FREEZE-ID", "s3://bucket/g.omni --freeze FREEZE-ID --format csv"),
     panel="Backup",
 )
 def files_verb(call: Call) -> int:
@@ -199,6 +204,7 @@ def files_verb(call: Call) -> int:
 @verb(
     "holds",
     "List freezes and other holds: who, what, why, since when, until when. Removes ended freezes.",
+    examples=("g.omni",),
     panel=_PANEL,
 )
 def holds_verb(call: Call) -> int:
@@ -219,6 +225,7 @@ def holds_verb(call: Call) -> int:
     click.option("--ttl", type=SECONDS, metavar="DURATION", default="1h", help="How long at most (default 1h)."),
     click.option("--reason", default="a reader", metavar="TEXT", help="Shown in plans of cleanup."),
     YES,
+    examples=("g.omni --table node:Person --ttl 2h", "s3://bucket/g.omni --table node:Person --version 7 --yes"),
     panel=_PANEL,
 )
 def hold_verb(call: Call) -> int:
@@ -247,6 +254,7 @@ def hold_verb(call: Call) -> int:
     "End a hold that `hold` announced.",
     click.argument("hold_id", metavar="ID", required=False),
     YES,
+    examples=("g.omni HOLD-ID", "s3://bucket/g.omni HOLD-ID --yes"),
     panel=_PANEL,
 )
 def release_verb(call: Call) -> int:
@@ -268,6 +276,7 @@ def release_verb(call: Call) -> int:
     flag("confirm", "Remove it if it is ours."),
     YES,
     flag("force", "With --confirm: remove it whoever raised it, also that of a run at work."),
+    examples=("g.omni", "s3://bucket/g.omni --confirm --yes"),
     panel="Writers and readers",
 )
 def unlock_verb(call: Call) -> int:

@@ -36,7 +36,7 @@ def _run(argv: Sequence[str] | None, signals: Signals) -> int:
         print(f"Error: {error}", file=sys.stderr)
         code = error.exit_code
     except KeyboardInterrupt:
-        print(f"Interrupted; {_left(signals)}", file=sys.stderr)
+        print(f"Interrupted; {signals.left or _PENDING}", file=sys.stderr)
         return signals.code
     except BrokenPipeError:
         sys.stderr.close()
@@ -71,31 +71,26 @@ def _parsed_and_run(argv: Sequence[str] | None, signals: Signals) -> int:
     # Stages import Lance, which takes a second: not for `--help` and usage errors.
     from omnigraph_ops.cli.recording import Recorder
 
-    signals.about_a_graph = parsed.graph
+    if not parsed.graph:
+        signals.left = "no graph that was there before was changed"
     signals.imported()
     recorder = Recorder(parsed.verb, signals)
     call = Call(verb=parsed.verb, options=parsed.options, recorder=recorder)
     try:
         code = parsed.run(call)
     except BaseException as error:
-        signals.only_reads = call.only_reads
         recorder.finish(error)
         raise
     else:
         complete = recorder.finish(None)
         return code if complete and call.printed else max(code, 1)
     finally:
+        if parsed.graph and (call.only_reads or signals.nothing_began):
+            signals.left = "the graph was not changed"
         call.close()
 
 
 _PENDING = "run `omnigraph-ops check` to see whether anything is pending"
-
-
-def _left(signals: Signals) -> str:
-    """What an aborted command left behind, as far as it is known. Pure."""
-    if not signals.about_a_graph:
-        return "no graph that was there before was changed"
-    return "the graph was not changed" if signals.nothing_began or signals.only_reads else _PENDING
 
 
 def _unexpected(error: BaseException) -> int:

@@ -57,10 +57,8 @@ class Signals:
         self._own_process, self._count, self._first = own_process, 0, 0
         self._run: RecordedRun | None = None
         self._closing, self._importing = False, own_process
-        self.about_a_graph = True
-        """Whether the command addresses a graph that is there."""
-        self.only_reads = False
-        """Whether the command is known to change nothing of that graph."""
+        self.left = ""
+        """What an aborted command left behind; empty: nobody can tell."""
         self.interrupted = False
         """Whether a signal came before the run was at its end."""
 

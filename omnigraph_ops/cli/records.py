@@ -24,6 +24,7 @@ Shown = HistoryList | RunRecord | TableTrend
     "audit",
     "Show who approved, rejected and applied which plan, newest last.",
     click.option("--newest", type=POSITIVE, metavar="N", default=50, show_default=True, help="Show only the newest N."),
+    examples=("g.omni", "s3://bucket/g.omni --newest 5"),
     panel="Look",
 )
 def audit_verb(call: Call) -> int:
@@ -55,6 +56,7 @@ def audit_verb(call: Call) -> int:
         show_default=True,
         help="How to print it.",
     ),
+    examples=("g.omni --since 30d", "g.omni --table node:Person --format csv"),
     panel="Look",
 )
 def history_verb(call: Call) -> int:

@@ -14,8 +14,7 @@ from omnigraph_ops.cli.call import COMPLETE, PROGRAM, Call, cli, verb
 from omnigraph_ops.cli.options import ADDRESS, COUNT, MASTER, PATH, OneOf, flag, together
 from omnigraph_ops.errors import UsageError
 from omnigraph_ops.models.runs import CalibratedJob
-from omnigraph_ops.quantities import duration
-from omnigraph_ops.views.markdown import count
+from omnigraph_ops.quantities import count, duration
 from omnigraph_ops.views.view import Section, View, filled
 
 if TYPE_CHECKING:
@@ -51,6 +50,7 @@ class GraphList:
     "Check a graphs file and list its graphs.\n\nEvery fault is named with its line. Opens no graph.",
     click.argument("file", type=PATH, metavar="FILE", required=False),
     flag("schema", "Print the file's JSON Schema, for editors."),
+    examples=("graphs.yaml", "--schema"),
     panel=_PANEL,
     graph=False,
 )
@@ -110,6 +110,7 @@ def _view(found: GraphList) -> View:
 @verb(
     "settings",
     "Show every setting as this environment makes it, those that are set first.",
+    examples=("", "--json"),
     panel=_PANEL,
     graph=False,
 )
@@ -159,6 +160,7 @@ def _settings_view(report: SettingsReport) -> View:
         metavar="DIR",
         help="A folder that the workers reach under the same path (default: a temporary one).",
     ),
+    examples=("", "--job copy --master yarn --scratch /shared/scratch"),
     panel=_PANEL,
     graph=False,
 )
@@ -197,6 +199,7 @@ class TextIndexers:
     install` and the Dockerfile do it. Releases go below the prefix of this Python, or to OMNIGRAPH_OPS_TEXT_INDEXERS.
     """,
     flag("again", "Install releases that are there already, too."),
+    examples=("",),
     panel=_PANEL,
     graph=False,
 )
@@ -223,6 +226,7 @@ def text_indexer_verb(call: Call) -> int:
     fish: omnigraph-ops completion fish > ~/.config/fish/completions/omnigraph-ops.fish
     """,
     click.argument("shell", type=OneOf(["bash", "zsh", "fish"]), metavar="SHELL"),
+    examples=("bash",),
     panel=_PANEL,
     graph=False,
 )
@@ -262,6 +266,7 @@ _SHAPE = together(
     _SHAPE,
     flag("no-vectors", "Leave the vector column null."),
     click.option("--drift", metavar="KEY", multiple=True, help="Leave this table drifted; may be repeated."),
+    examples=("g.omni", "g.omni --stamp 3 --loads 20 --drift node:Person"),
     panel=_PANEL,
     graph=False,
 )

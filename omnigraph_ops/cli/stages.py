@@ -56,7 +56,7 @@ def declare_unasked(stage: AnyRun, *more: Callable[[Any], Any], instead: Instead
     options += [spark(stage.spark_help)] if stage.spark_help else []
     panel = stage.panel or ("Look" if stage.effect is Effect.READS else "Maintenance")
 
-    @verb(stage.name, stage.summary, *options, panel=panel)
+    @verb(stage.name, stage.summary, *options, panel=panel, examples=stage.examples)
     def run(call: Call) -> int:
         if stage.fence_help:
             fence_seconds(call)
@@ -112,7 +112,7 @@ def declare_planned(stage: AnyPlanned, *more: Callable[[Any], Any], instead: Ins
         more: options of `instead`.
     """
 
-    @verb(stage.name, stage.summary, *_options(stage), *more, panel="Maintenance")
+    @verb(stage.name, stage.summary, *_options(stage), *more, panel="Maintenance", examples=stage.examples)
     def run(call: Call) -> int:
         done = None if instead is None else instead(call)
         return _run_planned(call, stage) if done is None else done

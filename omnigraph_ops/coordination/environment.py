@@ -177,15 +177,15 @@ def clock_problem(storage: Storage) -> str | None:
     return problem
 
 
-def refuse_wrong_clock_unwritten(storage: Storage, consequence: str) -> None:
-    """The same for what only reads: by the date of the store's reply; a local disk gives none. Reads."""
+def refuse_wrong_clock_unwritten(storage: Storage) -> None:
+    """The same for a plan, which only reads: by the date of the store's reply; a local disk gives none. Reads."""
     if storage.is_local or _is_known(storage.root):
         return
     began = time.time()
     date = storage.reply_headers(MAINTENANCE_DIR).get("date")
     problem = _apart(storage, began, parsedate_to_datetime(date).timestamp()) if date else None
     if problem is not None:
-        raise ClockWrong(f"{problem}; {consequence}; set the clock that is wrong, then run again")
+        raise ClockWrong(f"{problem}; nothing was planned; set the clock that is wrong, then run again")
 
 
 def _stamp_of_new_object(storage: Storage) -> float | None:

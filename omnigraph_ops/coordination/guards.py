@@ -26,6 +26,7 @@ from omnigraph_ops.graph.state import TableEntry
 from omnigraph_ops.models.outcomes import TableRow
 from omnigraph_ops.models.runs import Unit
 from omnigraph_ops.parallel import asked
+from omnigraph_ops.quantities import count
 from omnigraph_ops.storage.store import Storage
 
 _LOG = logging.getLogger(__name__)
@@ -180,8 +181,8 @@ def refuse_pending(graph: Graph, *, beside_siblings: bool = False, table_key: st
         )
     if names:
         raise (RecoveryNeeded if left else RecoveryPending)(
-            f"{graph.uri} has {len(names)} pending recovery sidecar(s), first {min(names)}; nothing was written; "
-            "run `omnigraph-ops check` to see what settles it",
+            f"{graph.uri} has {count(len(names), 'pending recovery sidecar')}, first {min(names)}; nothing was "
+            "written; run `omnigraph-ops check` to see what settles it",
             sidecars=names,
         )
     if is_locked:

@@ -47,6 +47,7 @@ from omnigraph_ops.lance.rewrites import (
 from omnigraph_ops.lance.tables import RewriteTask
 from omnigraph_ops.models.optimize import BinaryCopy
 from omnigraph_ops.progress import SILENT, Progress
+from omnigraph_ops.quantities import count
 from omnigraph_ops.storage.inventory import OpsFault, folders_in, look_again, remove_files
 
 
@@ -281,7 +282,7 @@ def end(
         progress(f"the journal of rewrite {rewrite_id} stays, with the files it names: {error}")
         return False
     if removed:
-        progress(f"removed {removed} files of results that could not be committed")
+        progress(f"removed {count(removed, 'file')} of results that could not be committed")
     rewrite_journal.close(graph.storage, table_path, rewrite_id)
     return True
 

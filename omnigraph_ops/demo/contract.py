@@ -11,6 +11,7 @@ from typing import Any
 from omnigraph_ops.demo.spec import VECTOR_LENGTH, DemoProperty, DemoType
 from omnigraph_ops.graph.layout import fnv1a32, fnv1a64
 from omnigraph_ops.graph.schema import TableIdentity
+from omnigraph_ops.graph.stamp6 import table_folder
 
 _CARDINALITY = {"min": 0, "max": None}
 
@@ -119,13 +120,9 @@ def _contract6(types: tuple[DemoType, ...], domain: str) -> DemoContract:
         "schema_identity_domain": domain,
     }
     tables = tuple(
-        DemoTable(type=t, path=_path6(t.kind, identities[t.name]), identity=identities[t.name]) for t in types
+        DemoTable(type=t, path=table_folder(t.kind, identities[t.name]), identity=identities[t.name]) for t in types
     )
     return DemoContract(ir_json=_pretty(ir), state_json=_pretty(state), tables=tables)
-
-
-def _path6(kind: str, identity: TableIdentity) -> str:
-    return f"{kind}s/{identity.stable_table_id:016x}-{identity.table_incarnation_id:016x}"
 
 
 def _type6(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 from dataclasses import dataclass
 
@@ -11,6 +10,7 @@ import pyarrow as pa
 
 from omnigraph_ops.demo.contract import DemoTable
 from omnigraph_ops.demo.tables import Dataset, append, create
+from omnigraph_ops.graph import stamp3, stamp6
 from omnigraph_ops.graph.layout import ACTORS_DIR, COMMITS_DIR, MANIFEST_DIR, STAMP_KEY, new_ulid, now_us, version_path
 from omnigraph_ops.graph.publish import merge_rows
 from omnigraph_ops.graph.schema import TableIdentity
@@ -112,7 +112,8 @@ class Publisher3:
         merge_rows(open_manifest(self.root, branch), rows)
         commits = self._commits(branch)
         manifest_version = open_manifest(self.root, branch).version
-        append(commits, _commit_row(branch, manifest_version, _head_of_commits(commits)))
+        head = stamp3.head_of(commits.to_table().to_pylist())
+        append(commits, _commit_row(branch, manifest_version, None if head is None else head["graph_commit_id"]))
 
     def create_branch(self, name: str) -> None:
         """Branch the graph manifest, then the commit graph. Writes."""
@@ -125,13 +126,7 @@ class Publisher3:
 
     def _row(self, version: TableVersion) -> ManifestRow:
         metadata = version_metadata(self.root, version, leading_slash=False)
-        return version_row(f"{version.table.key}${version.version:020d}", metadata, version)
-
-
-def _head_of_commits(commits: Dataset) -> str:
-    rows = commits.to_table(columns=["manifest_version", "created_at", "graph_commit_id"]).to_pylist()
-    newest = max(rows, key=lambda r: (r["manifest_version"], r["created_at"], r["graph_commit_id"]))
-    return str(newest["graph_commit_id"])
+        return version_row(stamp3.version_object_id(version.table.key, version.version), metadata, version)
 
 
 def _commit_row(branch: str | None, manifest_version: int, parent: str | None) -> pa.Table:
@@ -163,7 +158,8 @@ class Publisher6:
         """Merge versions, graph commit and head in one commit. Writes."""
         manifest = open_manifest(self.root, branch)
         rows = [self._row(v) for v in versions]
-        rows += _lineage_rows(branch, manifest.version + 1, _head_of_manifest(manifest))
+        head = stamp6.lineage_head(manifest.to_table(filter="object_type = 'graph_commit'"))
+        rows += _lineage_rows(branch, manifest.version + 1, head)
         merge_rows(manifest, manifest_table(rows, MANIFEST_SCHEMA_6))
 
     def create_branch(self, name: str) -> None:
@@ -172,10 +168,12 @@ class Publisher6:
         manifest.create_branch(name, manifest.version)
 
     def _registration(self, version: TableVersion) -> ManifestRow:
-        return registration_row(f"table:{_spelled(version.table.identity)}", version.table)
+        identity = _identity(version.table)
+        spelled = f"{identity.stable_table_id:016x}:{identity.table_incarnation_id:016x}"
+        return registration_row(f"table:{spelled}", version.table)
 
     def _row(self, version: TableVersion) -> ManifestRow:
-        object_id = f"table_version:{_spelled(version.table.identity)}:{version.version:020d}"
+        object_id = stamp6.version_object_id(_identity(version.table), version.version)
         return version_row(object_id, version_metadata(self.root, version, leading_slash=True), version)
 
 
@@ -183,18 +181,10 @@ Publisher = Publisher3 | Publisher6
 """Writes the graph manifest and the lineage of one stamp."""
 
 
-def _spelled(identity: TableIdentity | None) -> str:
-    if identity is None:
+def _identity(table: DemoTable) -> TableIdentity:
+    if table.identity is None:
         raise ValueError("a table of stamp 6 has an identity")
-    return f"{identity.stable_table_id:016x}:{identity.table_incarnation_id:016x}"
-
-
-def _head_of_manifest(manifest: Dataset) -> str:
-    """The newest commit visible on this branch, inherited ones included. Reads."""
-    columns = ["object_id", "table_version", "metadata"]
-    commits = manifest.to_table(columns=columns, filter="object_type = 'graph_commit'").to_pylist()
-    newest = max(commits, key=lambda r: (r["table_version"], json.loads(r["metadata"])["created_at"], r["object_id"]))
-    return str(newest["object_id"])
+    return table.identity
 
 
 def _lineage_rows(branch: str | None, manifest_version: int, parent: str | None) -> list[ManifestRow]:

@@ -17,6 +17,7 @@ from omnigraph_ops.graph.layout import RECOVERY_DIR, SCHEMA_IR_FILE, SCHEMA_SOUR
 from omnigraph_ops.graph.opening import backup_around
 from omnigraph_ops.outcomes.backups import graph_around
 from omnigraph_ops.progress import SILENT, Progress
+from omnigraph_ops.quantities import count
 from omnigraph_ops.storage.location import locate
 from omnigraph_ops.storage.store import Storage
 
@@ -113,7 +114,7 @@ class _History:
         return summary
 
     def _create(self) -> None:
-        self.progress(f"creating {len(self.tables)} empty tables")
+        self.progress(f"creating {count(len(self.tables), 'empty table')}")
         empty = [tables.create_table(self.root, table, self.spec.stamp) for table in self.tables]
         self.publisher.create(
             tuple(table_version(table, dataset) for table, dataset in zip(self.tables, empty, strict=True))
@@ -160,7 +161,7 @@ class _History:
     def _delete(self) -> None:
         if not self.spec.deletes:
             return
-        self.progress(f"deleting {self.spec.deletes} rows per node table")
+        self.progress(f"deleting {count(self.spec.deletes, 'row')} per node table")
         nodes = [table for table in self.tables if table.type.ends is None]
         edges = [table for table in self.tables if table.type.ends is not None]
         ids = [(table, deleted_ids(table.type, self.spec)) for table in nodes]

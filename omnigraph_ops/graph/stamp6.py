@@ -105,7 +105,7 @@ class Stamp6(StampFormat):
             branch=branch,
             manifest_version=manifest_version,
             entries=sorted_entries(entries, root),
-            head_commit_id=_lineage_head(of_type(data, "graph_commit")),
+            head_commit_id=lineage_head(of_type(data, "graph_commit")),
             dropped=frozenset(tombstones.keys() - {entry.identity for entry in entries}),
         )
 
@@ -211,7 +211,7 @@ def _entry(context: GraphContext, registration: Row, row: Row, identity: TableId
     return entry_of(context.storage, registration["table_key"], registration["location"], row, identity=identity)
 
 
-def _lineage_head(commits: pa.Table) -> str | None:
+def lineage_head(commits: pa.Table) -> str | None:
     """The head commit: greatest (manifest version, time, id) over the commits this branch can see. Pure."""
     versions = commits.column("table_version").fill_null(0)
     latest = commits.filter(pc.equal(versions, pc.max(versions))).to_pylist()

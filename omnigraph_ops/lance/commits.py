@@ -24,6 +24,7 @@ from lance.fragment import FragmentMetadata, write_fragments
 
 from omnigraph_ops.lance.gateway import CommitConflict, Dataset, LanceFailure, every_index, lance_errors
 from omnigraph_ops.lance.rewrites import current, result_sources, sources_of
+from omnigraph_ops.quantities import count
 
 OPERATION_PROPERTY = "omnigraph_ops.operation"
 """Property of the transactions of this tool: the id of the armed operation."""
@@ -192,7 +193,7 @@ class IndexChange:
             missing = self.covered - data_prints(f.metadata for f in dataset.get_fragments())
         if missing:
             raise CommitConflict(
-                f"{len(missing)} fragments changed while their indexes were built; nothing was committed"
+                f"{count(len(missing), 'fragment')} changed while their indexes were built; nothing was committed"
             )
         if not self.columns <= column_prints(dataset):
             raise CommitConflict("a column was changed or dropped while its index was built; nothing was committed")

@@ -120,11 +120,11 @@ def keys_below(dataset: Dataset, clock: Clock, cut: int, column: str) -> Keys:
         return dataset.to_table(columns=[column], filter=clock.below(cut)).column(0).combine_chunks()
 
 
-def keys_left(dataset: Dataset, column: str, keys: Keys) -> Keys:
-    """Those of the keys that the open version still has. Reads one column."""
+def ids_left(dataset: Dataset, ids: Keys) -> Keys:
+    """Those of the ids that the open version still has. Reads one column."""
     with lance_errors(f"look for removed rows in {dataset.uri}"):
-        found = [among(batch.column(0), keys) for batch in dataset.scanner(columns=[column]).to_batches()]
-    return pa.chunked_array(found, keys.type).combine_chunks()
+        found = [among(batch.column(0), ids) for batch in dataset.scanner(columns=["id"]).to_batches()]
+    return pa.chunked_array(found, ids.type).combine_chunks()
 
 
 def among(keys: Keys, others: Keys) -> Keys:

@@ -18,6 +18,7 @@ import pyarrow as pa
 
 from omnigraph_ops.lance.gateway import Dataset, LanceFailure, lance_errors
 from omnigraph_ops.lance.tables import VECTOR_DETAILS, IndexFacts, fragment_facts, index_facts, segment_statistics
+from omnigraph_ops.quantities import count
 
 TARGET_ROWS = 4096
 """Rows of a partition that Lance aims at."""
@@ -79,7 +80,7 @@ class VectorFacts:
         """Why it is to be trained anew, None when its partitions are fine. Pure."""
         if not self.badness:
             return None
-        of = f"{self.name} has {len(self.sizes)} partition{'s' * (len(self.sizes) != 1)} for {self.rows:,} rows"
+        of = f"{self.name} has {count(len(self.sizes), 'partition')} for {count(self.rows, 'row')}"
         if len(self.sizes) > 1 and min(self.sizes) < FEWEST_ROWS:
             return f"{of}, the smallest of {min(self.sizes):,}: Lance wants at least {FEWEST_ROWS:,}"
         if max(self.sizes) > MOST_ROWS:

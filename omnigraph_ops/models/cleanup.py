@@ -15,6 +15,7 @@ from omnigraph_ops.models.outcomes import (
     by_table,
     merged_by,
 )
+from omnigraph_ops.quantities import count
 
 SHORTEST_AGE_SECONDS = 3600
 """A version younger than this may still be read, and goes by its age only on an explicit demand."""
@@ -288,11 +289,13 @@ class CleanupReport(TablesReport[CleanupStats]):
         stuck, failed = len(self.orphaned_forks_failed), len(self.failed)
         problem = ""
         if stuck:
-            problem = f"{stuck} orphaned fork(s) could not be removed, no live branch is affected; run cleanup again"
+            problem = (
+                f"{count(stuck, 'orphaned fork')} could not be removed, no live branch is affected; run cleanup again"
+            )
         elif failed:
             problem = (
-                f"cleanup failed for {failed} of {len(self.tables)} table(s), nothing else is affected; resolve what "
-                "their rows say and run cleanup again"
+                f"cleanup failed for {failed:,} of {count(len(self.tables), 'table')}, nothing else is affected; "
+                "resolve what their rows say and run cleanup again"
             )
         rows = [*(table.outcome() for table in self.tables), *(fork.outcome() for fork in self.forks)]
         return Outcome(

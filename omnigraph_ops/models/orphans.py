@@ -8,6 +8,10 @@ from enum import StrEnum
 
 from omnigraph_ops.models.history import Work
 from omnigraph_ops.models.outcomes import Outcome, StageReport
+from omnigraph_ops.quantities import count
+
+SAFE_AGE_SECONDS = 7 * 86_400
+"""A younger file may belong to a long write, and goes only on an explicit demand."""
 
 
 class OrphanKind(StrEnum):
@@ -195,7 +199,8 @@ class OrphansReport(StageReport):
             f"{len(self.spared)} spared, {failed} failed",
             applied=not failed,
             changed=bool(self.files_removed or self.folders_removed),
-            problem=f"{failed} file(s) could not be removed, nothing that is needed was touched; run orphans again"
+            problem=f"{count(failed, 'file')} could not be removed, nothing that is needed was touched; run orphans "
+            "again"
             if failed
             else "",
             errors=_each(self.failed),
@@ -275,7 +280,7 @@ class QuarantineReport(StageReport):
             detail=f"quarantine {self.quarantine_id} {self.action}: {self.files} files, {failed} failed",
             applied=not failed,
             changed=bool(self.files),
-            problem=f"{failed} file(s) of the quarantine stay in it; see their reasons" if failed else "",
+            problem=f"the quarantine keeps {count(failed, 'file')}; see why in the report" if failed else "",
             errors=_each(self.failed),
             work=Work(files_removed=self.files, bytes_reclaimed=self.bytes) if self.action == "purged" else Work(),
         )

@@ -14,6 +14,7 @@ from enum import StrEnum
 
 from omnigraph_ops.models.history import Measured
 from omnigraph_ops.models.outcomes import Outcome, StagePlan, StageReport, TableOutcome, TablePlanned
+from omnigraph_ops.quantities import count
 
 
 class EvidenceTier(StrEnum):
@@ -312,8 +313,8 @@ class RepairReport(StageReport):
         lost = [row.table_key for row in self.refused if not row.publishable]
         if others := len(self.refused) - len(lost):
             yield (
-                f"repair refused {others} suspicious or unverifiable table(s), they are as they were; review the "
-                "preview and run again with --force --confirm only if publishing that drift is intended"
+                f"repair refused {count(others, 'suspicious or unverifiable table')}, nothing of them changed; review "
+                "the preview and run again with --force --confirm only if publishing that drift is intended"
             )
         if lost:
             yield (

@@ -9,6 +9,7 @@ from itertools import pairwise
 
 from omnigraph_ops.errors import InvalidInput
 from omnigraph_ops.models.outcomes import Outcome, TableOutcome, TablesReport, by_table
+from omnigraph_ops.quantities import count
 
 
 class EpochUnit(StrEnum):
@@ -177,7 +178,7 @@ class RowRetentionReport(TablesReport[TableRowStats]):
             detail=self._detail(),
             applied=not self.failed,
             changed=bool(self.rows_removed),
-            problem=f"expire-rows did not finish {len(kept)} of {len(self.tables)} table(s), first "
+            problem=f"expire-rows did not finish {len(kept):,} of {count(len(self.tables), 'table')}, first "
             f"{kept[0].table_key}: {kept[0].error or kept[0].refused}"
             if kept
             else "",

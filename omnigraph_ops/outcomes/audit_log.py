@@ -19,7 +19,7 @@ from omnigraph_ops.graph.layout import new_ulid, now_us
 from omnigraph_ops.models.history import RunDecision, RunHeader
 from omnigraph_ops.models.runs import TaskAttempt
 from omnigraph_ops.outcomes.results import RunResults, outcomes_of, redactor_of
-from omnigraph_ops.quantities import moment
+from omnigraph_ops.quantities import count, moment
 from omnigraph_ops.storage.store import Storage
 from omnigraph_ops.views.view import Section, View, filled
 
@@ -183,7 +183,7 @@ def audit_view(log: AuditLog) -> View:
     )
     header = ("When", "Verb", "Event", "By", "Run", "Task", "Detail", "Digest")
     return View(
-        title=f"audit {log.uri} — {len(log.entries)} entries",
+        title=f"audit {log.uri} — {count(len(log.entries), 'entry', 'entries')}",
         sections=filled(
             [
                 Section(title="Entries", header=header, rows=rows),

@@ -52,7 +52,9 @@ class RecordedRun(Run):
         self._units: list[UnitRecord] = []
         self.goes_on = False
         """Whether threads are at work that nobody waits for: what they do the graph tells once this process is gone."""
-        self._asked, self._audited = False, False
+        self.audited = False
+        """Whether the audit log has an entry of its start, which wants one of its end."""
+        self._asked = False
         self._intended: tuple[RunDecision, ...] | None = None
         """The decisions that the intent holds; None: there is no intent."""
         self.keeps_journal = task is not None or not graph.storage.is_blocked(RUNS_DIR)
@@ -69,11 +71,6 @@ class RecordedRun(Run):
     def began(self) -> bool:
         """Whether any unit began, so that there may be something to report."""
         return bool(self._units)
-
-    @property
-    def audited(self) -> bool:
-        """Whether the audit log has an entry of its start, which wants one of its end."""
-        return self._audited
 
     @property
     def digest(self) -> str:
@@ -114,9 +111,9 @@ class RecordedRun(Run):
             try:
                 self.announce()
                 self._note(len(self._units) - 1, self._units[-1])
-                if unit.digest and not self._audited:
+                if unit.digest and not self.audited:
                     audit_log.started(self._graph.storage, **self.subject(unit.digest))
-                    self._audited = True
+                    self.audited = True
             except OpsError:
                 self._units.pop()
                 raise

@@ -42,6 +42,7 @@ from omnigraph_ops.models.optimize import (
 )
 from omnigraph_ops.parallel import Lot, deal
 from omnigraph_ops.progress import SILENT, About, Lines, Progress
+from omnigraph_ops.quantities import count
 from omnigraph_ops.requests import from_words
 from omnigraph_ops.spark.job import Job, attempt, open_table, run_tasks, tries_of
 from omnigraph_ops.stages.optimize.index_work import Fragments, IndexWriter, NewIndex, fold, groups_of, made_anew
@@ -290,8 +291,8 @@ def work_in_tasks(
     orders: list[Order] = [*parts, *(_whole(plan, index) for index in indexes if index.name not in new)]
     if len(orders) < 2:
         return frozenset()
-    cut = f", {len(parts)} parts of {', '.join(new)}" if parts else ""
-    progress(f"folding and building {'1 index' if len(indexes) == 1 else f'{len(indexes)} indexes'} in tasks{cut}")
+    cut = f", {count(len(parts), 'part')} of {', '.join(new)}" if parts else ""
+    progress(f"folding and building {count(len(indexes), 'index', 'indexes')} in tasks{cut}")
     work = partial(shared, new)
     made = _in_job(context, work, orders)
     problems = {done.name: done.error for done in made if done.error is not None}

@@ -9,7 +9,6 @@ import subprocess
 import sys
 import tempfile
 import threading
-import time
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
@@ -131,14 +130,12 @@ def run_submit(
     command: Sequence[str],
     environment: Mapping[str, str],
     log: Path,
-    check: Callable[[], None] = lambda: None,
-    most_seconds: float | None = None,
+    check: Callable[[], None],
 ) -> int:
     """Run a submit to its end and return its exit code; whatever ends the wait ends the submit. Starts a process.
 
     Raises:
         OpsError: it could not be started.
-        subprocess.TimeoutExpired: it took longer than `most_seconds`.
     """
     made: list[subprocess.Popen[bytes]] = []
     with log.open("wb") as output:
@@ -156,7 +153,7 @@ def run_submit(
                 error = pool.submit(start).exception()
             if error is not None:
                 raise OpsError(f"spark-submit could not be started: {error}") from None
-            return _waited(made[0], check, most_seconds)
+            return _waited(made[0], check)
         finally:
             for process in made:
                 _end(process)
@@ -174,16 +171,12 @@ def reason(log: str) -> str:
     return said.removeprefix("Error: ").rpartition("Exception: ")[2].rpartition(" ERROR ")[2].rstrip(". ")
 
 
-def _waited(process: subprocess.Popen[bytes], check: Callable[[], None], most_seconds: float | None) -> int:
+def _waited(process: subprocess.Popen[bytes], check: Callable[[], None]) -> int:
     """The exit code. Sleeps."""
-    deadline = None if most_seconds is None else time.monotonic() + most_seconds
     while True:
         check()
-        try:
+        with contextlib.suppress(subprocess.TimeoutExpired):
             return process.wait(_POLL_SECONDS)
-        except subprocess.TimeoutExpired:
-            if deadline is not None and time.monotonic() > deadline:
-                raise
 
 
 def _end(process: subprocess.Popen[bytes]) -> None:

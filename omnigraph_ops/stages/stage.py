@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Generic, Protocol, TypeVar
 from omnigraph_ops.models.outcomes import StageReport
 from omnigraph_ops.outcomes.results import Recorded
 from omnigraph_ops.progress import Progress
+from omnigraph_ops.quantities import count
 from omnigraph_ops.requests import Q
 from omnigraph_ops.views.view import Question, View
 
@@ -107,6 +108,8 @@ class Stage(ABC, Recorded[R], Generic[Q, R]):
     effect: ClassVar[Effect]
     summary: ClassVar[str]
     """One line of help."""
+    examples: ClassVar[tuple[str, ...]]
+    """What a person types after the verb."""
     does: ClassVar[str] = ""
     """What it does to a graph, as in `publishes the heads of drifted tables`, for the question about consent.
 
@@ -162,7 +165,8 @@ def not_read(tables: Sequence[str]) -> str:
     """The problem of a verb that only looks: tables that it could not look at, empty where there are none. Pure."""
     if not tables:
         return ""
-    return f"{len(tables)} table(s) cannot be read: {', '.join(tables)}; nothing was written; run `omnigraph-ops check`"
+    many, named = count(len(tables), "table"), ", ".join(tables)
+    return f"{many} cannot be read: {named}; nothing was written; run `omnigraph-ops check`"
 
 
 class PlannedStage(Stage[Q, D], Generic[Q, P, D]):

@@ -114,14 +114,12 @@ def folders_in(storage: Storage, folder: str) -> tuple[str, ...]:
     return tuple(folders)
 
 
-def _each_file(
-    storage: Storage, work: Callable[[_File], _Found], files: Sequence[_File], workers: int = WORKERS
-) -> Iterator[_Found]:
+def _each_file(storage: Storage, work: Callable[[_File], _Found], files: Sequence[_File]) -> Iterator[_Found]:
     """`work` of each file, in their order: on threads, but for a few local ones, which cost less. As the work."""
     if storage.is_local and len(files) < _FEW:
         yield from map(work, files)
         return
-    with ThreadPoolExecutor(max_workers=workers) as pool:
+    with ThreadPoolExecutor(max_workers=WORKERS) as pool:
         yield from pool.map(work, files)
 
 
@@ -164,10 +162,10 @@ def remove_files(storage: Storage, paths: Sequence[str]) -> tuple[OpsFault, ...]
         return tuple(fault for faults in pool.map(functools.partial(_bulk, storage), batches) for fault in faults)
 
 
-def move_files(storage: Storage, moves: Sequence[tuple[str, str]], *, workers: int = WORKERS) -> tuple[OpsFault, ...]:
+def move_files(storage: Storage, moves: Sequence[tuple[str, str]]) -> tuple[OpsFault, ...]:
     """Move files to where nothing is: a rename on local disk, copy then delete on S3. Returns what failed. Writes."""
     linked = _linked(storage, [source for source, _ in moves])
-    faults = _each_file(storage, lambda m: linked.get(m[0]) or _fault(m[0], lambda: _move(storage, *m)), moves, workers)
+    faults = _each_file(storage, lambda m: linked.get(m[0]) or _fault(m[0], lambda: _move(storage, *m)), moves)
     return tuple(f for f in faults if f is not None)
 
 

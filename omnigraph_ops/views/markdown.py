@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from typing import Any, Protocol
 
-from omnigraph_ops.quantities import human_bytes, moment
+from omnigraph_ops.quantities import count, human_bytes, moment
 from omnigraph_ops.views.view import Question, Section, View, first
 
 MOST_RANGES = 50
@@ -75,10 +75,6 @@ def human_seconds(seconds: int) -> str:
         if seconds >= size and seconds % size == 0:
             return count(seconds // size, unit)
     return count(seconds, "second")
-
-
-def count(number: int, noun: str) -> str:
-    return f"{number:,} {noun}{'' if number == 1 else 's'}"
 
 
 def table(header: Sequence[str], rows: Iterable[Sequence[str]]) -> list[str]:

@@ -18,7 +18,7 @@ from omnigraph_ops.models.history import Answer, RunDecision
 from omnigraph_ops.models.optimize import OptimizePlan, OptimizeReport, SkipReason, TableStats
 from omnigraph_ops.models.outcomes import Outcome
 from omnigraph_ops.outcomes.results import RunResults, StageFailure, outcomes_of, with_value
-from omnigraph_ops.quantities import human_bytes, moment
+from omnigraph_ops.quantities import count, human_bytes, moment
 from omnigraph_ops.stages.optimize.stage import written
 from omnigraph_ops.stages.registry import BY_NAME, planned, tasks_by_stage
 from omnigraph_ops.stages.stage import AnyPlanned
@@ -257,7 +257,7 @@ def _backup(facts: RunFacts) -> list[str]:
         return ["Not reached."]
     read = "read again and sound" if "verify" in facts.done.reports else "not verified"
     return [
-        f"{prose(made.backup)}: {made.total.files:,} files, {human_bytes(made.total.bytes)}, {read}.",
+        f"{prose(made.backup)}: {count(made.total.files, 'file')}, {human_bytes(made.total.bytes)}, {read}.",
         f"{human_bytes(made.copied.bytes)} copied, {human_bytes(made.linked.bytes)} taken from "
         f"{prose(made.incremental_from or 'no earlier backup')}.",
     ]
@@ -283,7 +283,7 @@ def _frozen(plan: OptimizePlan | None) -> Iterator[str]:
     """One line per freeze, however many tables it covers. Pure."""
     frozen = Counter(t.reason for t in plan.tables if t.skipped is SkipReason.FROZEN) if plan else {}
     for why, tables in frozen.items():
-        yield f"{tables} table{'s' * (tables != 1)} not optimized: {why}"
+        yield f"{count(tables, 'table')} not optimized: {why}"
 
 
 def _optimize(facts: RunFacts) -> list[str]:
@@ -295,7 +295,8 @@ def _optimize(facts: RunFacts) -> list[str]:
     rest = len(report.tables) - len(work) - len(spared)
     header = ("Table", "Outcome", "Fragments", "Where", "Indexes", "Written", "Amplification")
     lines = _table(header, (_optimize_cells(t) for t in work))
-    lines += [f"{rest} of {len(report.tables)} tables had nothing to do."] if rest or not report.tables else []
+    of = count(len(report.tables), "table")
+    lines += [f"{rest:,} of {of} had nothing to do."] if rest or not report.tables else []
     lines += [f"{len(spared)} were left alone: below the thresholds, or switched off for them."] if spared else []
     return lines + ([f"The run {written(report)}."] if report.bytes_rewritten else [])
 

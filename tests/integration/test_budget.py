@@ -163,7 +163,7 @@ def test_the_shell_plans_and_runs_within_a_budget(demo_graph: DemoGraph, capsys:
     graph, cli = demo_graph(**PEOPLE), runner(capsys)
     plan = cli("plan --max-tables 1", graph.uri)
     assert "2 tables, 1 to optimize, 1 deferred" in plan.out
-    assert "no room in the budget of 1 tables" in plan.out
+    assert "no room in the budget of 1 table" in plan.out
     done = cli("optimize --max-tables 1 --deadline 1h --policy tiered --json", graph.uri)
     assert done.code == 0
     assert sorted(str(t["skipped"]) for t in done.json["tables"] if not t["table_key"].startswith("_")) == [
@@ -173,7 +173,7 @@ def test_the_shell_plans_and_runs_within_a_budget(demo_graph: DemoGraph, capsys:
     assert done.json["bytes_rewritten"] > 0
     text = cli("optimize --max-bytes 1GiB", graph.uri).out
     assert "wrote" in text
-    assert "how much was loaded is not known for 1 table(s)" in text
+    assert "how much was loaded is not known for 1 table" in text
     assert_refused(cli("optimize --max-bytes 1.5GB", graph.uri), "invalid size '1.5GB'", code=2)
     assert cli("optimize --max-tables 0", graph.uri).code == 2
 

@@ -50,7 +50,7 @@ def test_a_deletion_that_fails_is_one_row_and_forks_still_go(
         when_asked(failing, LanceDataset, "cleanup_old_versions", raising(OSError("403 Forbidden")), about=f"{path}$")
         outcome = cli("cleanup --keep 1 --confirm --json", graph.uri)
     assert outcome.code == 1
-    assert "Error: cleanup failed for 1 of 2 table(s), nothing else is affected" in outcome.err
+    assert "Error: cleanup failed for 1 of 2 tables, nothing else is affected" in outcome.err
     by_key = {t["table_key"]: t for t in outcome.json["tables"]}
     assert set(by_key) == {PERSON, KNOWS}
     assert "403 Forbidden" in by_key[KNOWS]["error"]
@@ -97,7 +97,7 @@ def test_a_version_that_is_published_and_gone_is_damage(
 def test_what_went_of_a_table_that_failed_is_counted() -> None:
     failed = CleanupStats(table_key=PERSON, old_versions_removed=6, bytes_removed=100, error="it failed")
     report = CleanupReport.of("g", RetentionPolicy(keep_versions=1), [failed], ())
-    assert "removed 6 versions (100 bytes) across 1 tables" in report_view(report).title
+    assert "removed 6 versions (100 bytes) across 1 table" in report_view(report).title
 
 
 def test_an_announcement_that_cannot_be_taken_back_hides_nothing_that_was_removed(

@@ -117,7 +117,7 @@ def test_drift_is_repaired_only_with_the_right_flags(cli: Cli, demo_graph: DemoG
     assert (preview.code, preview.err.splitlines()[-2]) == (0, left)
     refused = cli("repair --confirm", graph.uri)
     assert (refused.code, "refused" in refused.out) == (1, True)
-    assert "Error: repair refused 1 suspicious or unverifiable table(s), they are as they were; review" in refused.err
+    assert "Error: repair refused 1 suspicious or unverifiable table, nothing of them changed; review" in refused.err
     usage = cli("repair --force", graph.uri)
     assert_refused(usage, "--force requires --confirm", code=2)
     forced = cli("repair --force --confirm", graph.uri)
@@ -169,8 +169,8 @@ def test_a_plan_of_another_graph_is_refused(cli: Cli, demo_graph: DemoGraph, tmp
 def test_cleanup_exits_with_1_when_a_table_failed(cli: Cli, demo_graph: DemoGraph) -> None:
     graph = demo_graph(**SMALL, drift_tables=("node:Person",))
     outcome = cli("cleanup --keep 1 --confirm", graph.uri)
-    assert (outcome.code, "1 table(s) failed" in outcome.out) == (1, True)
-    assert "Error: cleanup failed for 1 of 2 table(s)" in outcome.err
+    assert (outcome.code, "1 table failed" in outcome.out) == (1, True)
+    assert "Error: cleanup failed for 1 of 2 tables" in outcome.err
 
 
 def test_keep_0_behaves_as_1_with_a_warning(cli: Cli, demo_graph: DemoGraph) -> None:
@@ -256,5 +256,5 @@ def test_a_table_that_failed_is_named_and_exits_with_1(cli: Cli, demo_graph: Dem
     shutil.rmtree(f"{graph.table_uri(entry)}/data")
     outcome = cli("optimize", graph.uri, "--quiet")
     assert outcome.code == 1
-    assert "optimize failed for 1 table(s): node:Person; the others are done" in outcome.err
+    assert "optimize failed for 1 table: node:Person; the others are done" in outcome.err
     assert "✓" in outcome.out

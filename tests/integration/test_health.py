@@ -65,7 +65,7 @@ def test_a_look_that_could_not_read_a_table_does_not_exit_with_0(demo_graph: Dem
     seen = cli(f"{verb} --json", graph.uri)
     assert seen.code == 1
     assert {t["table_key"] for t in seen.json["tables"]} == {"edge:Knows", PERSON}
-    assert "1 table(s) cannot be read: node:Person; nothing was written; run `omnigraph-ops check`" in seen.err
+    assert "1 table cannot be read: node:Person; nothing was written; run `omnigraph-ops check`" in seen.err
 
 
 @pytest.mark.slow

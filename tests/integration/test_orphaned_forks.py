@@ -66,7 +66,7 @@ def test_a_fork_that_cannot_be_deleted_holds_up_nothing_else(
         failing.setattr(LanceGateway, "delete_branch", refuse)
         outcome = cli("cleanup --keep 1 --confirm --json", graph.uri)
     assert outcome.code == 1
-    assert "Error: 1 orphaned fork(s) could not be removed" in outcome.err
+    assert "Error: 1 orphaned fork could not be removed" in outcome.err
     (failed,) = outcome.json["orphaned_forks_failed"]
     assert (failed["table_key"], failed["branch"], "403 Forbidden" in failed["error"]) == (PERSON, stubborn, True)
     removed = {(f["table_key"], f["branch"]) for f in outcome.json["orphaned_forks_removed"]}

@@ -171,7 +171,7 @@ def test_what_cannot_be_deleted_makes_exit_code_1(graph: Graph, cli: Cli, monkey
         when_asked(failing, os, "unlink", denied, about="^(?!.*__maintenance)", times=None)
         done = cli("orphans --older-than 7d --confirm --json --quiet", graph.uri)
     assert done.code == 1
-    assert "8 file(s) could not be removed" in done.err
+    assert "8 files could not be removed" in done.err
     assert len(done.json["failed"]) == 8
 
 

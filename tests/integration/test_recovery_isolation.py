@@ -70,7 +70,7 @@ def test_nothing_is_published_that_cannot_be_audited(graph: Graph, capsys: pytes
     _empty(newest)
     commits, left = len(commit_rows(graph)), sidecar_names(graph.storage)
     assert main(["recover", graph.uri, "--quiet", "--grace", "0s"]) == 1
-    assert "2 finding(s) could not be settled, first of" in capsys.readouterr().err
+    assert "2 findings could not be settled, first of" in capsys.readouterr().err
     assert (len(commit_rows(graph)), sidecar_names(graph.storage)) == (commits, left)
 
 

@@ -134,7 +134,7 @@ def test_a_delete_during_the_rewrite_costs_its_group_and_nothing_else(
     assert executor.executed == [*range(GROUPS), 0]
     assert stats.fragments_removed == 2 * GROUPS
     assert [w.unit for w in stats.windows if w.unit == "rewrite"] == ["rewrite"] * 2
-    assert "removed 1 files of results that could not be committed" in said
+    assert "removed 1 file of results that could not be committed" in said
     assert unreferenced(graph) == set()
     assert rows_by_id(graph) == rows_by_id(twin)
     assert_no_leftovers(graph)

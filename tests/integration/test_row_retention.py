@@ -222,7 +222,7 @@ class TestPlain:
         late = pa.table({"id": pa.array([9], pa.int64()), "at": stamps([90])})
         lance.write_dataset(late, str(root / "items.lance"), mode="append")
         (stats,) = expire_rows(opened(root), plan, engine=None).tables
-        assert "2 rows are below the cut and at most 1 may go" in (stats.error or "")
+        assert "2 rows below the cut and at most 1 may go" in (stats.error or "")
         assert ids(root) == [0, 1, 2, 3, 4, 9]
         assert expire_rows(opened(root), roomy, engine=None).rows_removed == 2
 
@@ -354,7 +354,7 @@ class TestPlain:
 
         (stats,) = expire_rows(opened(root), plan, engine=None, delete=gone).tables
         assert stats.rows_removed == 1
-        assert "1 row(s) were deleted, but the table could not be read afterwards" in (stats.error or "")
+        assert "deleted 1 row, but the table could not be read afterwards" in (stats.error or "")
 
     def test_a_stopped_run_does_not_wait_for_another_attempt(
         self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

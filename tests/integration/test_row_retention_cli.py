@@ -93,7 +93,7 @@ class TestShell:
         root = items(tmp_path, [1, 60, 70, 80])
         done = cli(f"expire-rows {self.OPTIONS} --max-share 0.5 --confirm", str(root))
         assert done.code == 1
-        assert "did not finish 1 of 1 table(s), first" in done.err
+        assert "did not finish 1 of 1 table, first" in done.err
         assert ids(root) == [0, 1, 2, 3]
         assert cli(f"expire-rows {self.OPTIONS} --max-share 0.8 --confirm", str(root)).code == 0
 

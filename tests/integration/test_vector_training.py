@@ -197,6 +197,6 @@ def test_an_index_that_cannot_be_asked_costs_its_table_nothing_but_the_recall(tm
     shown = cli("health --recall 2", str(tmp_path))
     (told,) = health(open_graph(str(tmp_path)), recall=2).tables
     assert (told.error, told.score is not None, told.vectors[0].recall) == (None, True, None)
-    assert "queries of 1 vector index(es) fail, their rows say why" in " ".join(shown.err.split())
+    assert "queries of 1 vector index fail; see why in the rows" in " ".join(shown.err.split())
     assert (shown.code, "queries fail: cannot search v of" in " ".join(shown.out.split())) == (1, True)
     assert cli("health", str(tmp_path)).code == 0

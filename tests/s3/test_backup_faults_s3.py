@@ -96,7 +96,7 @@ def test_what_the_earlier_backup_does_not_give_is_copied_from_the_graph(
     copier = {"copier": SubmittedCopy(submit=in_parts)} if in_tasks else {}
     second = backup_graph(graph, target, options, progress=Lines(told.append), **copier)
     (line,) = [line for line in told if "could not be taken from the earlier backup" in line]
-    assert re.search(rf"^1 files .* from the graph: cannot copy s3://.*/{first.backup_id}/files/nodes/", line)
+    assert re.search(rf"^1 file .* from the graph: cannot copy s3://.*/{first.backup_id}/files/nodes/", line)
     assert archived.hits == 1
     assert second.linked.files > 0
     assert verify_backup(second.backup).problems == ()

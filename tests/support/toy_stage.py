@@ -68,6 +68,7 @@ class Shelve(PlannedStage[ShelveRequest, ShelvePlan, ShelveReport]):
     name = "shelve"
     effect = Effect.DESTROYS
     summary = "Put markers on the shelf of a graph."
+    examples = ("g.omni",)
     unharmed = "nothing was shelved"
     request = ShelveRequest
     plan_type = ShelvePlan

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from omnigraph_ops.errors import InvalidInput
-from omnigraph_ops.quantities import DURATION, FROM_AN_HOUR, duration, exact_bytes, parse_bytes, parse_duration
+from omnigraph_ops.quantities import DURATION, FROM_AN_HOUR, count, duration, exact_bytes, parse_bytes, parse_duration
 
 
 @pytest.mark.parametrize(
@@ -65,6 +65,20 @@ def test_seconds_as_a_person_writes_them(seconds: int, text: str) -> None:
 def test_bytes_as_a_person_writes_them(count: int, text: str) -> None:
     assert exact_bytes(count) == text
     assert parse_bytes(text) == count
+
+
+@pytest.mark.parametrize(
+    ("words", "text"),
+    [
+        ((0, "table"), "0 tables"),
+        ((1, "table"), "1 table"),
+        ((1200, "more version"), "1,200 more versions"),
+        ((1, "index", "indexes"), "1 index"),
+        ((2, "index", "indexes"), "2 indexes"),
+    ],
+)
+def test_so_many_of_something(words: tuple[int, str] | tuple[int, str, str], text: str) -> None:
+    assert count(*words) == text
 
 
 @pytest.mark.parametrize("text", ["", "  ", "\t\n"])

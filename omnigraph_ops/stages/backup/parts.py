@@ -11,7 +11,7 @@ The folder goes with the attempt. A worker that survives its attempt stops as so
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import TypeVar
 
@@ -22,15 +22,13 @@ from omnigraph_ops.models.backup import (
     CopyDone,
     CopyOrder,
     CopyPart,
-    JournalledFile,
-    JournalledFiles,
     PlaceOfBackup,
     Tally,
 )
 from omnigraph_ops.models.freeze import CutFile
 from omnigraph_ops.outcomes.backups import ORDERS, present_files, stored_at
 from omnigraph_ops.progress import SILENT, Meter
-from omnigraph_ops.quantities import human_bytes
+from omnigraph_ops.quantities import count, human_bytes
 from omnigraph_ops.stages.backup.transfer import (
     CopyJournal,
     CopyPace,
@@ -61,7 +59,8 @@ def parts_of(plan: CopyPlan) -> Iterator[CopyPart]:
     """The work of a plan in parts of bounded bytes and files, the largest files first. Pure."""
     kinds = (("copy", plan.copy), ("link", plan.link), ("unproven", plan.unproven))
     work = sorted(((kind, f) for kind, files in kinds for f in files), key=lambda w: (-w[1].size, w[1].file))
-    return (_part(part) for part in bounded(work, lambda w: w[1].size))
+    for part in bounded(work, lambda w: w[1].size):
+        yield CopyPart(**{name: tuple(f for kind, f in part if kind == name) for name, _ in kinds})
 
 
 def bounded(items: Iterable[T], size_of: Callable[[T], int]) -> Iterator[list[T]]:
@@ -75,10 +74,6 @@ def bounded(items: Iterable[T], size_of: Callable[[T], int]) -> Iterator[list[T]
         size += size_of(item)
     if part:
         yield part
-
-
-def _part(work: Sequence[tuple[str, CutFile]]) -> CopyPart:
-    return CopyPart(**{name: tuple(f for kind, f in work if kind == name) for name in ("copy", "link", "unproven")})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -221,7 +216,10 @@ def _transfer(destination: Storage, order: CopyOrder, current: _Current, rate: i
 def _left(destination: Storage, order: CopyOrder, plan: CopyPlan) -> CopyPlan:
     """What of a part is still to do: a file that is there and journalled is kept. Reads."""
     names = {f.file for f in plan.work}
-    mine = (_of(batch, names) for batch in read_journal(destination, order.backup_id))
+    mine = (
+        replace(batch, files=tuple(f for f in batch.files if f.file in names))
+        for batch in read_journal(destination, order.backup_id)
+    )
     kept = plan_copy(
         plan.work,
         freeze_id=order.freeze_id,
@@ -242,11 +240,6 @@ def sizes_now(destination: Storage, places: Mapping[str, str]) -> dict[str, int]
     """The sizes of those files that are at their places, where an earlier attempt may have put them. Reads."""
     found = zip(places, look_again(destination, list(places.values())), strict=True)
     return {file: now.size for file, now in found if now is not None and not isinstance(now, OpsFault)}
-
-
-def _of(batch: JournalledFiles, names: set[str]) -> JournalledFiles:
-    files: tuple[JournalledFile, ...] = tuple(f for f in batch.files if f.file in names)
-    return JournalledFiles(freeze_id=batch.freeze_id, files=files)
 
 
 @dataclass(slots=True)
@@ -308,6 +301,6 @@ def failed_part(error: OpsError) -> CopyDone:
 def said(done: CopyDone) -> str:
     """What a copy did, in a few words for the log. Pure."""
     return (
-        f"{done.copied.files:,} files copied ({human_bytes(done.copied.bytes)}), {done.linked.files:,} linked, "
+        f"{count(done.copied.files, 'file')} copied ({human_bytes(done.copied.bytes)}), {done.linked.files:,} linked, "
         f"{done.kept.files:,} kept"
     )

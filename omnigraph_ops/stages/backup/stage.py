@@ -18,7 +18,7 @@ from omnigraph_ops.models.backup import (
 from omnigraph_ops.models.runs import Unit
 from omnigraph_ops.outcomes.results import Recorded
 from omnigraph_ops.progress import Progress
-from omnigraph_ops.quantities import age, human_bytes
+from omnigraph_ops.quantities import age, count, human_bytes
 from omnigraph_ops.requests import Option, Request
 from omnigraph_ops.stages.stage import Effect, FormField, RunStage, Submit, TaskIds
 from omnigraph_ops.views.view import Section, View, filled
@@ -52,6 +52,7 @@ class Backup(RunStage[BackupRequest, BackupReport]):
     name = "backup"
     effect = Effect.WRITES
     summary = "Copy the graph, all branches at one cut, to DEST/BACKUP-ID/. A killed one is continued."
+    examples = ("g.omni /backups", "s3://bucket/g.omni s3://backups/g --spark yarn")
     unharmed = "nothing was copied"
     panel = "Backup"
     request = BackupRequest
@@ -115,13 +116,13 @@ def _with_newest(graph: Graph, request: BackupRequest) -> BackupRequest:
 
 def verify_view(report: VerifyReport) -> View:
     """Sound, or what is not. Pure."""
-    verdict = "sound" if not report.problems else f"{len(report.problems)} problems"
+    verdict = "sound" if not report.problems else count(len(report.problems), "problem")
     facts = []
     if report.without_checksum:
-        without = f"{report.without_checksum:,} files: the store copied them, sizes agree"
+        without = f"{count(report.without_checksum, 'file')}: the store copied them, sizes agree"
         facts.append(("Without a checksum", without))
     if report.compared_with_graph:
-        facts.append(("Read in the graph as well", f"{report.compared_with_graph:,} files that are still there"))
+        facts.append(("Read in the graph as well", f"{count(report.compared_with_graph, 'file')} still there"))
     if report.not_recorded is not None:
         unknown = "`omnigraph-ops backups` and later backups do not know this outcome"
         facts.append(("Not recorded", f"{report.not_recorded}; {unknown}"))
@@ -134,7 +135,7 @@ def verify_view(report: VerifyReport) -> View:
 
 def restore_view(report: RestoreReport) -> View:
     """Where the graph is and whether it is the one that was backed up. Pure."""
-    verdict = "as backed up" if not report.problems else f"{len(report.problems)} problems"
+    verdict = "as backed up" if not report.problems else count(len(report.problems), "problem")
     recorded = ("Open it", "by this address alone, not through a link: its branches record it")
     return View(
         title=f"restore {report.uri} — {verdict}",
@@ -142,7 +143,8 @@ def restore_view(report: RestoreReport) -> View:
             ("Written", f"{_tally(report.total)} in {report.seconds:.1f} s, {report.relocated} with the new root"),
             (
                 "Holds",
-                f"{report.tables} tables, {max(report.branches, 1)} branches, {report.rows:,} rows on all of them",
+                f"{count(report.tables, 'table')}, {count(max(report.branches, 1), 'branch', 'branches')}, "
+                f"{count(report.rows, 'row')} on all of them",
             ),
             *([recorded] if report.relocated else []),
             *([("Note that stays", report.note_stays)] if report.note_stays is not None else []),
@@ -179,4 +181,4 @@ def _problems(problems: tuple[FileProblem, ...]) -> tuple[Section, ...]:
 
 
 def _tally(tally: Tally) -> str:
-    return f"{tally.files:,} files, {human_bytes(tally.bytes)}"
+    return f"{count(tally.files, 'file')}, {human_bytes(tally.bytes)}"

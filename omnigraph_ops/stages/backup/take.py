@@ -44,6 +44,7 @@ from omnigraph_ops.outcomes.backups import (
     write_start,
 )
 from omnigraph_ops.progress import SILENT, Meter, Progress, Stopped
+from omnigraph_ops.quantities import count
 from omnigraph_ops.stages.backup.claim import Claim, claimed, end_of_finished, given_freeze, kept_freeze
 from omnigraph_ops.stages.backup.transfer import (
     IMMUTABLE,
@@ -233,7 +234,7 @@ class _Attempt:
         done = self.copier(self._transfer(plan), plan, self._check)
         if done.refused:
             self.progress(
-                f"{done.refused:,} files could not be taken from the earlier backup and were copied from the graph: "
+                f"{count(done.refused, 'file')} could not be taken from the earlier backup, so copied from the graph: "
                 f"{done.refusal}"
             )
         if self.earlier is not None and self._came_from(done) is None:
@@ -270,7 +271,7 @@ class _Attempt:
             damaged |= found
             if found:
                 self.progress(
-                    f"{len(found):,} files are copied from the graph because a backup below {place.root} failed "
+                    f"copying {count(len(found), 'file')} from the graph because a backup below {place.root} failed "
                     f"verification; `omnigraph-ops backups {place.root}` names it"
                 )
         return frozenset(damaged)
@@ -279,7 +280,7 @@ class _Attempt:
         work = Tally.of(plan.work)
         if plan.keep:
             kept = Tally.of(plan.keep)
-            self.progress(f"going on with {self._id}: {kept.files:,} files are there already")
+            self.progress(f"going on with {self._id}: {count(kept.files, 'file')} there already")
         return Transfer(
             source=self.graph.storage,
             destination=self.destination,
@@ -306,7 +307,10 @@ class _Attempt:
             incremental_from=self._came_from(done),
             one_instant=cut.one_instant,
             branches=cut.branches,
-            files=tuple(_backed(f) for f in done.files),
+            files=tuple(
+                BackedFile(file=f.file, size=f.size, kind=f.kind, records_root=f.records_root, checksum=f.checksum)
+                for f in done.files
+            ),
             roots=self._roots(done.files),
             rows=rows_of_cut(self.graph, cut),
         )
@@ -338,9 +342,3 @@ class _Attempt:
             kept=Tally.of(done.kept),
             seconds=round(time.time() - self.began, 3),
         )
-
-
-def _backed(file: CutFile) -> BackedFile:
-    return BackedFile(
-        file=file.file, size=file.size, kind=file.kind, records_root=file.records_root, checksum=file.checksum
-    )

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TypeVar
 
@@ -38,22 +38,17 @@ class CopyPace:
     """A ceiling on bytes per second over everything that asks it; None is no ceiling."""
 
     def __init__(self, bytes_per_second: int | None, check: Callable[[], None] | None = None) -> None:
-        self._rate, self._check = bytes_per_second, check
+        self.rate, self._check = bytes_per_second, check
         self._next = 0.0
         self._lock = threading.Lock()
         self._stopped = threading.Event()
 
     @property
-    def rate(self) -> int | None:
-        """Bytes per second at most, None for no ceiling. Pure."""
-        return self._rate
-
-    @property
     def chunk(self) -> int:
         """How many bytes to ask for at once. Pure."""
-        if self._rate is None:
+        if self.rate is None:
             return _CHUNK
-        return min(max(self._rate // _PIECES_PER_SECOND, _SMALLEST_CHUNK), _CHUNK)
+        return min(max(self.rate // _PIECES_PER_SECOND, _SMALLEST_CHUNK), _CHUNK)
 
     def wait_for(self, size: int) -> None:
         """Wait until so many bytes may go. Sleeps.
@@ -78,11 +73,11 @@ class CopyPace:
         self._stopped.set()
 
     def _delay(self, size: int) -> float:
-        if self._rate is None:
+        if self.rate is None:
             return 0
         with self._lock:
             start = max(time.monotonic(), self._next)
-            self._next = start + size / self._rate
+            self._next = start + size / self.rate
         return max(start - time.monotonic(), 0)
 
 
@@ -162,14 +157,8 @@ def _journalled(journal: Iterable[JournalledFiles], freeze_id: str) -> dict[tupl
         (noted.file, immutable): noted
         for batch in journal
         for noted in batch.files
-        for immutable in _may_count(batch, freeze_id)
+        for immutable in ((True, False) if batch.freeze_id == freeze_id else (True,))
     }
-
-
-def _may_count(batch: JournalledFiles, freeze_id: str) -> Iterator[bool]:
-    yield True
-    if batch.freeze_id == freeze_id:
-        yield False
 
 
 def _takeable(earlier: Earlier | None, damaged: Collection[str]) -> dict[str, BackedFile]:

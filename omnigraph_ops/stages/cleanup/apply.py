@@ -37,7 +37,7 @@ from omnigraph_ops.models.runs import Unit
 from omnigraph_ops.outcomes.run_journal import moved
 from omnigraph_ops.parallel import in_parallel
 from omnigraph_ops.progress import SILENT, Meter, Progress, Stopped
-from omnigraph_ops.quantities import human_bytes
+from omnigraph_ops.quantities import count, human_bytes
 from omnigraph_ops.stages.cleanup.plan import fork_files, is_orphaned, why_kept
 from omnigraph_ops.stages.cleanup.policy import (
     InternalTables,
@@ -76,7 +76,7 @@ def cleanup_all(graph: Graph, plan: CleanupPlan, *, progress: Progress = SILENT)
         except Stopped:
             return
         stats.append(done)
-        removed = f"{done.old_versions_removed} versions, {human_bytes(done.bytes_removed)} removed"
+        removed = f"{count(done.old_versions_removed, 'version')}, {human_bytes(done.bytes_removed)} removed"
         progress(f"{table.table_key}: {done.error or removed}")
         meter.add(table.estimated_bytes if done.old_versions_removed else 0)
 
@@ -346,7 +346,9 @@ def _prove_gone(graph: Graph, entry: TableEntry, doomed: tuple[int, ...]) -> Non
     """Fail when versions that were to go are still there: Lance passes over a delete that the store refuses. Reads."""
     left = stored_versions(graph.storage, entry.path) & set(doomed)
     if left:
-        raise StorageError(f"{len(left)} of {len(doomed)} versions are still there; may this account delete objects?")
+        raise StorageError(
+            f"{len(left):,} of {count(len(doomed), 'version')} still there; may this account delete objects?"
+        )
 
 
 def _refuse_more(table_key: str, files: Iterable[PlannedFile], approved: Iterable[PlannedFile]) -> None:
@@ -357,7 +359,7 @@ def _refuse_more(table_key: str, files: Iterable[PlannedFile], approved: Iterabl
         shown = ", ".join(f"{f.path} ({f.size} bytes)" for f in extra[:_SHOWN])
         more = f" and {len(extra) - _SHOWN} more" if len(extra) > _SHOWN else ""
         raise StalePlan(
-            f"{table_key}: {len(extra)} file(s) would go that were not in the approved plan: {shown}{more}; "
+            f"{table_key}: {count(len(extra), 'file')} would go that were not in the approved plan: {shown}{more}; "
             "nothing was deleted; plan again"
         )
 

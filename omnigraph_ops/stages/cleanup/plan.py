@@ -141,7 +141,7 @@ def plan_cleanup(graph: Graph, policy: RetentionPolicy, *, tables: Sequence[str]
         ClockWrong: this host and the store disagree about the time.
     """
     refuse_lasting(graph)
-    refuse_wrong_clock_unwritten(graph.storage, "nothing was planned")
+    refuse_wrong_clock_unwritten(graph.storage)
     view = look(graph)
     entries = select_entries(graph, view.main, tables)
     found = find_orphaned_forks(graph, entries, view)

@@ -23,19 +23,10 @@ from omnigraph_ops.models.cleanup import (
 from omnigraph_ops.models.health import DriftFinding
 from omnigraph_ops.models.runs import Unit
 from omnigraph_ops.progress import Progress
-from omnigraph_ops.quantities import FROM_AN_HOUR, duration, human_bytes
+from omnigraph_ops.quantities import FROM_AN_HOUR, count, duration, human_bytes
 from omnigraph_ops.requests import TablesRequest
 from omnigraph_ops.stages.stage import WRITERS_REFUSED, Effect, FormField, Measure, PartedStage, Submit, TaskIds
-from omnigraph_ops.views.markdown import (
-    count,
-    counted,
-    files_section,
-    human_seconds,
-    ranges,
-    sealed_facts,
-    size_of,
-    some,
-)
+from omnigraph_ops.views.markdown import counted, files_section, human_seconds, ranges, sealed_facts, size_of, some
 from omnigraph_ops.views.view import Question, Section, View, filled
 
 if TYPE_CHECKING:
@@ -103,6 +94,11 @@ class Cleanup(PartedStage[CleanupRequest, CleanupPlan, CleanupReport]):
     name = "cleanup"
     effect = Effect.DESTROYS
     summary = "Remove old versions. Without --confirm it prints the plan and deletes nothing."
+    examples = (
+        "g.omni --keep 10 --older-than 7d --save-plan plan.json",
+        "g.omni --plan plan.json --confirm",
+        "s3://bucket/g.omni --keep 10 --confirm --yes",
+    )
     unharmed = "nothing was deleted"
     request = CleanupRequest
     plan_type = CleanupPlan
@@ -216,7 +212,7 @@ class Cleanup(PartedStage[CleanupRequest, CleanupPlan, CleanupReport]):
         """What a person is asked about a cleanup. Pure."""
         size = human_bytes(plan.total_bytes)
         return Question(
-            subject=f"Remove {plan.total_versions:,} old versions (about {size})?",
+            subject=f"Remove {count(plan.total_versions, 'old version')} (about {size})?",
             intro=f"Cleanup of {plan.uri} removes {_total(plan)}.",
             on_approve="exactly these versions and files are removed. They cannot be brought back. A version that "
             "became protected since is kept; if other files than these would go, nothing of that table is removed.",
@@ -238,8 +234,8 @@ def plan_view(plan: CleanupPlan) -> View:
     kept = tuple((f.table_key, f.branch, f.error or "") for f in plan.kept_forks)
     untouched = tuple(t.table_key for t in plan.tables if not t.versions and not t.refused)
     return View(
-        title=f"cleanup plan {plan.uri} ({plan.policy}) — {plan.total_versions} versions, "
-        f"{plan.total_files} files, {human_bytes(plan.total_bytes)} across {len(plan.tables)} tables",
+        title=f"cleanup plan {plan.uri} ({plan.policy}) — {count(plan.total_versions, 'version')}, "
+        f"{count(plan.total_files, 'file')}, {human_bytes(plan.total_bytes)} across {count(len(plan.tables), 'table')}",
         facts=(
             ("Removes", _total(plan)),
             ("Policy", policy_text(plan.policy)),
@@ -306,8 +302,8 @@ def report_view(report: CleanupReport) -> View:
     versions = sum(t.old_versions_removed for t in report.tables)
     size = sum(t.bytes_removed for t in report.tables)
     return View(
-        title=f"cleanup {report.uri} ({report.policy}) — removed {versions} versions ({size} bytes) "
-        f"across {sum(t.error is None or t.old_versions_removed > 0 for t in report.tables)} tables",
+        title=f"cleanup {report.uri} ({report.policy}) — removed {count(versions, 'version')} ({size} bytes) "
+        f"across {count(sum(t.error is None or t.old_versions_removed > 0 for t in report.tables), 'table')}",
         sections=filled(
             [
                 Section(
@@ -316,7 +312,7 @@ def report_view(report: CleanupReport) -> View:
                     rows=tuple(_removed_cells(t) for t in done),
                 ),
                 Section(
-                    title=f"{len(report.failed)} table(s) failed and will be retried on the next cleanup",
+                    title=f"{count(len(report.failed), 'table')} failed and will be retried on the next cleanup",
                     header=("Table", "Why"),
                     rows=tuple((t.table_key, t.error or "") for t in report.failed),
                 ),

@@ -27,6 +27,7 @@ from omnigraph_ops.lance.rows import Clock, FragmentDelete, clock_of, commit_del
 from omnigraph_ops.models.rows import EdgeRows, RowRetentionPlan, RowRetentionReport, TableRowPlan, TableRowStats
 from omnigraph_ops.models.runs import Unit
 from omnigraph_ops.progress import SILENT, Progress, Stopped
+from omnigraph_ops.quantities import count
 from omnigraph_ops.stages.expire_rows.delete import ATTEMPTS, again_after, expiring_table, sweep_branches
 from omnigraph_ops.stages.expire_rows.plan import Aged
 from omnigraph_ops.stages.stage import Submit
@@ -73,7 +74,7 @@ def expire_plain(graph: Graph, plan: RowRetentionPlan, table: TableRowPlan, dele
     try:
         return _stats(graph, table, removed, attempts)
     except OpsError as error:
-        why = f"{removed:,} row(s) were deleted, but the table could not be read afterwards: {error}"
+        why = f"deleted {count(removed, 'row')}, but the table could not be read afterwards: {error}"
         return TableRowStats(table_key=table.table_key, rows_removed=removed, attempts=attempts, error=why)
 
 

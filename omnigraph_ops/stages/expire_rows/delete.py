@@ -35,9 +35,10 @@ from omnigraph_ops.graph.schema import read_type_facts
 from omnigraph_ops.graph.sidecars import engine_root
 from omnigraph_ops.graph.state import TableEntry
 from omnigraph_ops.lance.gateway import DatasetMissing
-from omnigraph_ops.lance.rows import Keys, among, besides, keys_left
+from omnigraph_ops.lance.rows import Keys, among, besides, ids_left
 from omnigraph_ops.models.rows import EdgeRows, RowRetentionPlan, TableRowPlan, TableRowStats
 from omnigraph_ops.progress import Progress
+from omnigraph_ops.quantities import count
 from omnigraph_ops.stages.expire_rows.plan import (
     Aged,
     EdgeEnds,
@@ -166,7 +167,7 @@ class ExpiringTable:
         name = f"{EXPIRY_BRANCH_PREFIX}{new_ulid().lower()}"
         with self._branch(name):
             base = self._base(name)
-            self.progress(f"{self.table.table_key}: {len(base.ids):,} rows to delete on branch {name}")
+            self.progress(f"{self.table.table_key}: {count(len(base.ids), 'row')} to delete on branch {name}")
             self._delete_on(name, base)
             self._prove(name, base)
             doubt = self._merge(name, base)
@@ -230,7 +231,7 @@ class ExpiringTable:
                 self.engine.mutate(self.root, name, query.text, query.params)
             done += query.rows
             if query.rows:
-                self.progress(f"{self.table.table_key}: {done:,} of {len(base.ids):,} rows")
+                self.progress(f"{self.table.table_key}: {done:,} of {count(len(base.ids), 'row')}")
 
     def _prove(self, name: str, base: _Base) -> None:
         """Compare the branch with what was to go; nothing else may be missing there. Reads."""
@@ -262,10 +263,10 @@ class ExpiringTable:
             raise doubt or EngineConflict(f"the merge of {self.table.table_key} is not in effect")
         edges, dangling = {}, []
         for key, ids in base.edges.items():
-            left = len(keys_left(dataset_in(self.graph, aged.state, key), "id", ids))
+            left = len(ids_left(dataset_in(self.graph, aged.state, key), ids))
             edges[key] = len(ids) - left
             dangling += [f"{left:,} of {key}"] if left else []
-        gone = besides(base.ids, keys_left(aged.dataset, "id", base.ids))
+        gone = besides(base.ids, ids_left(aged.dataset, base.ids))
         problems = [lost_renewals(self.graph, base.entry, aged, gone)]
         problems += [_DANGLING.format(edges=", ".join(dangling))] if dangling else []
         return TableRowStats(
@@ -326,7 +327,7 @@ def lost_renewals(graph: Graph, since: TableEntry, now: Aged, gone: Keys) -> str
             then = replace(now, dataset=graph.open_version(now.entry, version))
         except DatasetMissing:
             continue
-        if lost := besides(keys_left(then.dataset, "id", gone), then.keys("id")).to_pylist():
+        if lost := besides(ids_left(then.dataset, gone), then.keys("id")).to_pylist():
             ids = ", ".join(map(repr, lost[:_NAMED])) + (" …" if len(lost) > _NAMED else "")
             return _RENEWED.format(rows=len(lost), ids=ids, version=version)
     return None

@@ -21,6 +21,7 @@ from omnigraph_ops.lance.rows import Clock, Keys, clock_of, count_below, expired
 from omnigraph_ops.lance.tables import index_facts, inherited_indexes
 from omnigraph_ops.models.rows import EdgeRows, RowBounds, RowPolicy, RowRetentionPlan, TableRowPlan, distinct
 from omnigraph_ops.parallel import in_parallel
+from omnigraph_ops.quantities import count
 from omnigraph_ops.stages.expire_rows.statements import deletion_of
 
 
@@ -98,10 +99,10 @@ def edges_at(graph: Graph, state: BranchState, ends: tuple[EdgeEnds, ...], ids: 
 def over_bounds(expired: int, rows: int, *, max_rows: int, max_share: float) -> str | None:
     """Which bound so many rows exceed, as a phrase; None when they are inside. Pure."""
     if expired > max_rows:
-        return f"{expired:,} rows are below the cut and at most {max_rows:,} may go"
+        return f"{count(expired, 'row')} below the cut and at most {max_rows:,} may go"
     if expired > max_share * rows:
         share = expired / rows
-        return f"{expired:,} of {rows:,} rows ({share:.0%}) are below the cut and at most {max_share:.0%} may go"
+        return f"{expired:,} of {count(rows, 'row')} ({share:.0%}) below the cut and at most {max_share:.0%} may go"
     return None
 
 
@@ -221,7 +222,7 @@ def plan_row_retention(
     bounds = bounds or RowBounds()
     ordered = distinct(policies)
     refuse_any_freeze(graph)
-    refuse_wrong_clock_unwritten(graph.storage, "nothing was planned")
+    refuse_wrong_clock_unwritten(graph.storage)
     state, planned_at_us = state_of(graph, branch), now_us()
     facts = read_type_facts(graph.storage) if graph.format.publishes else {}
     planner = _RowPlanner(

@@ -21,10 +21,10 @@ from omnigraph_ops.models.rows import (
 )
 from omnigraph_ops.models.runs import Unit
 from omnigraph_ops.progress import Progress
-from omnigraph_ops.quantities import moment
+from omnigraph_ops.quantities import count, moment
 from omnigraph_ops.requests import Option, Positive, Request, Seconds
 from omnigraph_ops.stages.stage import Effect, FormField, PlannedStage, Submit, TaskIds
-from omnigraph_ops.views.markdown import count, counted, human_seconds, sealed_facts
+from omnigraph_ops.views.markdown import counted, human_seconds, sealed_facts
 from omnigraph_ops.views.view import Question, Section, View, filled
 
 if TYPE_CHECKING:
@@ -101,6 +101,7 @@ class ExpireRows(PlannedStage[ExpireRowsRequest, RowRetentionPlan, RowRetentionR
     name = "expire-rows"
     effect = Effect.DESTROYS
     summary = "Delete rows that are older than a policy allows. Without --confirm it prints the plan."
+    examples = ("g.omni --policies rows.yaml --save-plan plan.json", "g.omni --plan plan.json --confirm")
     unharmed = "nothing was deleted"
     request = ExpireRowsRequest
     plan_type = RowRetentionPlan
@@ -182,7 +183,7 @@ class ExpireRows(PlannedStage[ExpireRowsRequest, RowRetentionPlan, RowRetentionR
         rows, edges = count(plan.total_rows, "row"), count(plan.total_edges, "edge")
         target = plan.uri + (f", branch {plan.branch}" if plan.branch else "")
         return Question(
-            subject=f"Delete {plan.total_rows:,} expired rows and {plan.total_edges:,} of their edges?",
+            subject=f"Delete {count(plan.total_rows, 'expired row')} and {plan.total_edges:,} of their edges?",
             intro=f"Row retention of {target} deletes {rows} and {edges} of theirs.",
             on_approve="rows below these cuts are deleted. They are counted again at that moment: a row that was "
             "updated since stays, and a table with more rows below its cut than planned keeps them all.",

@@ -25,12 +25,12 @@ from omnigraph_ops.lance.versions import TrackedFile, blobs_in_bases, files_of_v
 from omnigraph_ops.models.freeze import CutFile, CutFileKind, Freeze, FrozenCut, FrozenPin, PinRole
 from omnigraph_ops.parallel import in_parallel
 from omnigraph_ops.progress import SILENT, Meter, Progress
+from omnigraph_ops.quantities import count
 from omnigraph_ops.stages.freeze.observe import lifetimes, lost_branch, stored_manifest
 from omnigraph_ops.stages.freeze.roots import below_root, has_plain_base, place_of_root, recorded_roots
 from omnigraph_ops.storage.copying import Pacing
 from omnigraph_ops.storage.inventory import files_in, folders_in, sizes_below, stored_sizes
 from omnigraph_ops.storage.store import Storage
-from omnigraph_ops.views.markdown import count
 
 _CHUNK = 4 * 1024 * 1024
 

@@ -17,7 +17,7 @@ from omnigraph_ops.models.freeze import (
     UnfreezeReport,
 )
 from omnigraph_ops.progress import Progress
-from omnigraph_ops.quantities import age, human_bytes, moment
+from omnigraph_ops.quantities import age, count, human_bytes, moment
 from omnigraph_ops.requests import Option, Seconds, TablesRequest
 from omnigraph_ops.stages.stage import Effect, FormField, RunStage, Submit
 from omnigraph_ops.views.view import Section, View, filled
@@ -46,6 +46,7 @@ class FreezeStage(RunStage[FreezeRequest, Freeze]):
     name = "freeze"
     effect = Effect.WRITES
     summary = "Keep the graph, with all its branches, as it is now readable until the freeze ends."
+    examples = ("g.omni --ttl 12h", "s3://bucket/g.omni --table node:Person --yes")
     does = "keeps the graph as it is and stops its maintenance"
     unharmed = "nothing was frozen"
     panel = "Backup"
@@ -70,14 +71,13 @@ class FreezeStage(RunStage[FreezeRequest, Freeze]):
     def view(self, value: Freeze) -> View:
         """What was frozen, by which cut, and how to go on. Pure."""
         cut = value.cut
-        what = ", ".join(value.tables) if value.tables else f"{len(cut.datasets)} datasets"
+        what = ", ".join(value.tables) if value.tables else count(len(cut.datasets), "dataset")
         facts = [("id", value.freeze_id)]
         if not cut.one_instant and cut.branches:
             busy = "each branch is exact, but writers were too busy to see all of them at one instant"
             facts.append(("Branches", busy))
-        facts.append(
-            ("Tagged", f"{len(cut.pins)} versions; `omnigraph-ops files {value.uri} --freeze {value.freeze_id}`")
-        )
+        tagged = count(len(cut.pins), "version")
+        facts.append(("Tagged", f"{tagged}; `omnigraph-ops files {value.uri} --freeze {value.freeze_id}`"))
         branches = tuple((b.branch or "main", str(b.manifest_version)) for b in cut.branches)
         return View(
             title=f"freeze {value.uri} — {what} until {_at(value.expires_at)}",
@@ -89,7 +89,7 @@ class FreezeStage(RunStage[FreezeRequest, Freeze]):
 def unfreeze_view(report: UnfreezeReport) -> View:
     """What was ended. Pure."""
     ended = ", ".join(report.released) or "nothing"
-    return View(title=f"released {ended} of {report.uri}, {report.tags_removed} tags removed")
+    return View(title=f"released {ended} of {report.uri}, {count(report.tags_removed, 'tag')} removed")
 
 
 def hold_view(uri: str, hold: Hold) -> View:
@@ -158,7 +158,7 @@ def files_view(listed: CutFiles) -> View:
         (f.file, f.normalized, str(f.size), f.kind, str(f.records_root).lower(), f.checksum or "") for f in listed.files
     )
     return View(
-        title=f"files {listed.uri} — {len(listed.files):,} files, {human_bytes(listed.total_bytes)}",
+        title=f"files {listed.uri} — {count(len(listed.files), 'file')}, {human_bytes(listed.total_bytes)}",
         sections=(Section(title="Files", header=header, rows=rows),),
     )
 

@@ -55,7 +55,7 @@ from omnigraph_ops.models.freeze import (
 from omnigraph_ops.outcomes import audit_log
 from omnigraph_ops.parallel import in_parallel
 from omnigraph_ops.progress import SILENT, Progress
-from omnigraph_ops.quantities import duration
+from omnigraph_ops.quantities import count, duration
 from omnigraph_ops.stages.freeze.observe import observe_cut, verify_cut
 
 LONGEST_TTL_SECONDS = 30 * 86_400.0
@@ -146,7 +146,7 @@ def said_of(problems: Sequence[CutProblem]) -> str:
     """What is gone, of many things the first. Pure."""
     gone = problems[0]
     where = f"branch {gone.branch} of {gone.path}" if gone.branch else gone.path
-    more = f", and {len(problems) - 1} more versions" if len(problems) > 1 else ""
+    more = f", and {count(len(problems) - 1, 'more version')}" if len(problems) > 1 else ""
     return f"{where} version {gone.version}: {gone.reason}{more}"
 
 
@@ -182,7 +182,7 @@ def _take(graph: Graph, hold: Hold, progress: Progress) -> Freeze:
         refuse_removed(graph.storage, versions)
         for name, data in look.contract:  # a later schema apply replaces these files of the root
             graph.storage.write(f"{contract_folder(hold.hold_id)}/{name}", data)
-        progress(f"tagging {len(look.cut.pins)} versions of {len(look.cut.datasets)} datasets")
+        progress(f"tagging {count(len(look.cut.pins), 'version')} of {count(len(look.cut.datasets), 'dataset')}")
         keeper.assert_held()
         _tag_all(graph, look.cut)
         freeze = _freeze_of(graph, hold, look.cut)
@@ -346,7 +346,7 @@ def list_holds(graph: Graph) -> HoldList:
             *(_listed(graph, h, keys) for h in holds),
             *(_unknown(i, "hold", "unknown", why) for i, why in unreadable.items()),
             *(
-                _unknown(i, "freeze", f"{len(tags)} tags", _NO_RECORD, len(tags))
+                _unknown(i, "freeze", count(len(tags), "tag"), _NO_RECORD, len(tags))
                 for i, tags in sorted(lost.items())
                 if i not in unreadable
             ),

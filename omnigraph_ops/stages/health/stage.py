@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 from omnigraph_ops.models.health import HealthReport, TableHealth, VectorHealth, VersionGap
 from omnigraph_ops.progress import Progress
-from omnigraph_ops.quantities import human_bytes, moment
+from omnigraph_ops.quantities import count, human_bytes, moment
 from omnigraph_ops.requests import Count, Option, TablesRequest
 from omnigraph_ops.stages.stage import Effect, RunStage, Submit, not_read
 from omnigraph_ops.views.markdown import some
@@ -48,6 +48,7 @@ class Health(RunStage[HealthRequest, HealthReport]):
         "Small fragments, deleted and unindexed rows, versions and dead bytes count. Reads metadata only, unless "
         "--recall asks for queries."
     )
+    examples = ("g.omni", "s3://bucket/g.omni --files")
     request = HealthRequest
 
     def run(self, graph: Graph, request: HealthRequest, tell: Progress, submit: Submit | None = None) -> HealthReport:
@@ -79,14 +80,15 @@ class Health(RunStage[HealthRequest, HealthReport]):
         )
         whole = "; every data, deletion and index file of their published versions is there" if value.gaps == () else ""
         return View(
-            title=f"health {value.uri} — {len(value.tables)} tables, {overall}, worst first{whole}",
+            title=f"health {value.uri} — {count(len(value.tables), 'table')}, {overall}, worst first{whole}",
             sections=filled([gone, section, vectors, stored]),
         )
 
     def problem(self, report: HealthReport) -> str:
         unread = not_read([table.table_key for table in report.tables if table.error is not None])
         failing = sum(index.recall_error is not None for table in report.tables for index in table.vectors)
-        queries = f"queries of {failing} vector index(es) fail, their rows say why" if failing else ""
+        vectors = count(failing, "vector index", "vector indexes")
+        queries = f"queries of {vectors} fail; see why in the rows" if failing else ""
         gaps = report.gaps or ()
         lost = _LOST if any(not gap.is_unknown and not gap.is_rebuildable for gap in gaps) else ""
         rebuildable = _REBUILDABLE if any(gap.is_rebuildable for gap in gaps) else ""

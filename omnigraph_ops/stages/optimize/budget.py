@@ -31,7 +31,7 @@ from omnigraph_ops.lance.tables import fragment_facts
 from omnigraph_ops.models.history import amplification
 from omnigraph_ops.models.optimize import PATIENCE, OptimizeDecision, OptimizePlan, SkipReason, TablePlan, TableStats
 from omnigraph_ops.parallel import in_parallel
-from omnigraph_ops.quantities import human_bytes
+from omnigraph_ops.quantities import count, human_bytes
 from omnigraph_ops.stages.optimize.units import Effort, Room, written_indexes
 from omnigraph_ops.storage.inventory import folders_in
 
@@ -291,7 +291,7 @@ def _deferred(table: TablePlan, budget: BudgetTerms) -> TablePlan:
     if budget.max_bytes is not None:
         bounds.append(human_bytes(budget.max_bytes))
     if budget.max_tables is not None:
-        bounds.append(f"{budget.max_tables} tables")
+        bounds.append(count(budget.max_tables, "table"))
     needed = human_bytes(table.cost_bytes)
     reason = f"no room in the budget of {' and '.join(bounds)} for about {needed}; would {table.reason}"
     return replace(table, decision=OptimizeDecision.DEFERRED, skipped=SkipReason.DEFERRED_BUDGET, reason=reason)

@@ -26,6 +26,7 @@ from omnigraph_ops.graph.schema import TableSpec
 from omnigraph_ops.lance.tables import FragmentFacts, IndexFacts, TableFacts
 from omnigraph_ops.models.health import HealthPart
 from omnigraph_ops.models.optimize import IndexBuild, OptimizeDecision, RewritePolicy, SkipReason, TablePlan
+from omnigraph_ops.quantities import count
 
 # Lance rewrites a fragment for its own sake when more than this share of its rows is deleted.
 _DELETION_THRESHOLD = 0.1
@@ -334,7 +335,7 @@ def deferred_below(plan: TablePlan, shares: Shares, thresholds: Thresholds) -> T
     ):
         return plan
     reason = (
-        f"below the thresholds ({shares.small_fragments} of {thresholds.fragments} small fragments, "
+        f"below the thresholds ({shares.small_fragments:,} of {count(thresholds.fragments, 'small fragment')}, "
         f"{shares.unindexed_share:.0%} unindexed, {shares.deleted_share:.0%} deleted); would {plan.reason}"
     )
     return replace(plan, decision=OptimizeDecision.DEFERRED, skipped=SkipReason.BELOW_THRESHOLDS, reason=reason)

@@ -19,6 +19,7 @@ from omnigraph_ops.lance.tables import TEXT_DETAILS, FragmentFacts, IndexFacts, 
 from omnigraph_ops.lance.text_indexer import COMMAND
 from omnigraph_ops.lance.vector_indexes import VectorFacts
 from omnigraph_ops.models.optimize import IndexBuild, IndexFold, PendingIndex, RewritePolicy
+from omnigraph_ops.quantities import count
 from omnigraph_ops.stages.optimize.fragments import RewriteRules, kept_apart, uncovered_rows
 
 
@@ -35,7 +36,7 @@ class Waiting:
     def sentence(self, of_rows: int) -> str:
         """What waits and until when. Pure."""
         names = ", ".join(self.names)
-        return f"{names} behind by {self.rows} of {of_rows} rows, folded above {self.limit * 100:g} %"
+        return f"{names} behind by {self.rows:,} of {count(of_rows, 'row')}, folded above {self.limit * 100:g} %"
 
 
 def index_folds(indexes: Sequence[IndexFacts], fragments: Sequence[FragmentFacts]) -> tuple[IndexFold, ...]:

@@ -20,6 +20,7 @@ from omnigraph_ops.models.optimize import (
     SkipReason,
     TablePlan,
 )
+from omnigraph_ops.quantities import count
 from omnigraph_ops.stages.optimize.fragments import (
     RewriteRules,
     Thresholds,
@@ -265,5 +266,5 @@ def _reason(folds: tuple[IndexFold, ...], builds: tuple[IndexBuild, ...], rewrit
     if builds:
         parts.append(f"build {', '.join(b.name for b in builds)}")
     if rewritten:
-        parts.append(f"rewrite {rewritten} fragments")
+        parts.append(f"rewrite {count(rewritten, 'fragment')}")
     return "; ".join(parts) or "nothing to do"

@@ -174,19 +174,15 @@ def optimize_table(
     *,
     executor: TaskExecutor | None = None,
     progress: Progress = SILENT,
-    room: Room | None = None,
 ) -> TableStats:
     """Plan one table afresh and bring it to one covered fragment per target size. Writes.
-
-    Args:
-        room: whether the budget has room for the rewrite, asked with the bytes of its indexes; None: it has.
 
     Raises:
         OpsError: what happened, and that the table is either untouched or finished by `recover`.
     """
     executor = executor or InProcessExecutor(graph.storage, graph.run.pause)
     unit = unit_of(graph, table_key)
-    work = _Work(table_key=table_key, room=room)
+    work = _Work(table_key=table_key)
     graph.run.begins(unit)
     try:
         stats = _optimize(graph, executor, work, progress)
@@ -209,6 +205,7 @@ class _Work:
 
     table_key: str
     room: Room | None = None
+    """Whether the budget has room for the rewrite, asked with the bytes of its indexes; None: it has."""
     plan: TablePlan | None = None
     """Of the run; an attempt on another version of the table looks for itself."""
     drifted: bool = False

@@ -21,7 +21,7 @@ from omnigraph_ops.models.optimize import (
 )
 from omnigraph_ops.models.runs import Unit
 from omnigraph_ops.progress import Progress
-from omnigraph_ops.quantities import human_bytes
+from omnigraph_ops.quantities import count, human_bytes
 from omnigraph_ops.requests import Option, TablesRequest
 from omnigraph_ops.stages.stage import WRITERS_REFUSED, Effect, FormField, RunStage, Submit, TaskIds, not_read
 from omnigraph_ops.views.view import Section, View, filled
@@ -79,6 +79,7 @@ class PlanOptimize(RunStage[PlanRequest, OptimizePlan]):
     name = "plan"
     effect = Effect.READS
     summary = "Show what optimize would do. Writes nothing."
+    examples = ("g.omni", "s3://bucket/g.omni --table node:Person")
     request = PlanRequest
 
     def settings(self, request: PlanRequest, settings: Settings) -> Settings:
@@ -105,6 +106,7 @@ class OptimizeStage(RunStage[OptimizeRequest, OptimizeReport]):
     name = "optimize"
     effect = Effect.WRITES
     summary = "Fold indexes, rewrite small fragments and publish. Rows never change."
+    examples = ("g.omni", "s3://bucket/g.omni --max-bytes 20GiB --spark yarn")
     request = OptimizeRequest
     plan_type = OptimizePlan
     report_type = OptimizeReport
@@ -147,7 +149,7 @@ class OptimizeStage(RunStage[OptimizeRequest, OptimizeReport]):
         keys = ", ".join(t.table_key for t in report.failed)
         others = "the others are done; " if any(t.committed and not t.error for t in report.tables) else ""
         return (
-            f"optimize failed for {len(report.failed)} table(s): {keys}; {others}"
+            f"optimize failed for {count(len(report.failed), 'table')}: {keys}; {others}"
             "run `omnigraph-ops check`, then optimize again"
         )
 
@@ -164,7 +166,7 @@ def plan_view(plan: OptimizePlan) -> View:
     waiting = f", {len(plan.deferred)} deferred" if plan.deferred else ""
     rows = tuple((t.table_key, t.decision.value, _planned(t), _pending(t.pending_indexes)) for t in plan.tables)
     return View(
-        title=f"plan {plan.uri} — {len(plan.tables)} tables, {len(plan.productive())} to optimize{waiting}",
+        title=f"plan {plan.uri} — {count(len(plan.tables), 'table')}, {len(plan.productive())} to optimize{waiting}",
         sections=filled(
             [
                 Section(title="Tables", header=("Table", "Decision", "What and why", "Indexes"), rows=rows),
@@ -201,7 +203,7 @@ def report_view(report: OptimizeReport) -> View:
     """What was done to each table, and what it cost. Pure."""
     rows = tuple((table.table_key, done_text(table), _pending(table.pending_indexes)) for table in report.tables)
     return View(
-        title=f"optimize {report.uri} — {len(report.tables)} tables",
+        title=f"optimize {report.uri} — {count(len(report.tables), 'table')}",
         facts=(("In all", written(report)),) if report.bytes_rewritten else (),
         sections=filled([Section(title="Tables", header=("Table", "Done", "Indexes"), rows=rows)]),
     )
@@ -238,4 +240,4 @@ def written(report: OptimizeReport) -> str:
         text += f"; {human_bytes(report.bytes_ingested)} were loaded since the last run"
     if report.write_amplification is not None:
         text += f", write amplification {report.write_amplification:g}"
-    return text + (f"; how much was loaded is not known for {unknown} table(s)" if unknown else "")
+    return text + (f"; how much was loaded is not known for {count(unknown, 'table')}" if unknown else "")

@@ -23,16 +23,10 @@ from omnigraph_ops.lance.commits import Change, ConfigRemoval, IndexChange, Rewr
 from omnigraph_ops.lance.gateway import CommitConflict, Dataset, LanceFailure, auto_cleanup_keys
 from omnigraph_ops.lance.index_entries import deleted_since, limited_kinds
 from omnigraph_ops.lance.rewrites import current, metrics_of, rebased
-from omnigraph_ops.lance.tables import (
-    Exclude,
-    FragmentFacts,
-    IndexFacts,
-    execute_task,
-    fragment_facts,
-    plan_tasks,
-)
+from omnigraph_ops.lance.tables import Exclude, FragmentFacts, IndexFacts, execute_task, fragment_facts, plan_tasks
 from omnigraph_ops.models.optimize import Executor, TablePlan
 from omnigraph_ops.progress import Progress, Stopped
+from omnigraph_ops.quantities import count
 from omnigraph_ops.stages.optimize.index_work import IndexWriter, fold, prepare_indexes
 from omnigraph_ops.stages.optimize.plan import OptimizePolicy
 from omnigraph_ops.stages.optimize.units import (
@@ -226,7 +220,7 @@ class TableRun:
             tasks = plan_tasks(planned, self.policy.target_rows, self.exclude)
         if not tasks:
             return None
-        self.progress(f"rewriting {sum(len(t.fragment_ids) for t in tasks)} fragments")
+        self.progress(f"rewriting {count(sum(len(t.fragment_ids) for t in tasks), 'fragment')}")
         now, results = current(pinned), list[str]()
         try:
             for task in tasks:
@@ -286,7 +280,7 @@ class TableRun:
         pinned = self.graph.open_pinned(entry)
         tasks = plan_tasks(pinned, self.policy.target_rows, self.exclude)
         if tasks:
-            self.progress(f"rewriting {sum(len(t.fragment_ids) for t in tasks)} fragments")
+            self.progress(f"rewriting {count(sum(len(t.fragment_ids) for t in tasks), 'fragment')}")
             with self._hold(entry):
                 results = [execute_task(pinned, task.payload) for task in tasks]
                 entry = self._plain_commit(entry, results)
@@ -339,8 +333,8 @@ class TableRun:
             raise unfit
         if failures:
             raise LanceFailure(
-                f"{len(failures)} of {turn.groups} fragment groups of {entry.table_key} could not be rewritten, "
-                f"the others are published; the first: {failures[0]}"
+                f"{len(failures):,} of {count(turn.groups, 'fragment group')} of {entry.table_key} could not be "
+                f"rewritten, the others are published; the first: {failures[0]}"
             )
         # An adopted journal knows nothing of what was written since it was planned.
         return entry, not turn.adopted and len(turn.kept) == turn.groups
@@ -384,7 +378,7 @@ class TableRun:
                     failures.append(outcome.error or "no reason given")
                     continue
                 turn.finished.append(outcome.name)
-                self.progress(f"rewrote {len(turn.finished)} of {turn.groups} fragment groups")
+                self.progress(f"rewrote {len(turn.finished):,} of {count(turn.groups, 'fragment group')}")
                 self.graph.run.check()
         return failures
 

@@ -17,7 +17,7 @@ from omnigraph_ops.graph.lance_manifest import stored_versions
 from omnigraph_ops.graph.layout import now_us
 from omnigraph_ops.graph.references import datasets_to_read
 from omnigraph_ops.lance.gateway import lance_errors
-from omnigraph_ops.models.orphans import FilesInParts, OrphanGroup, OrphanKind, OrphansPlan
+from omnigraph_ops.models.orphans import SAFE_AGE_SECONDS, FilesInParts, OrphanGroup, OrphanKind, OrphansPlan
 from omnigraph_ops.parallel import in_parallel
 from omnigraph_ops.progress import SILENT, Progress
 from omnigraph_ops.stages.orphans.candidates import Folders, Group, Sorted, Totals, described
@@ -25,7 +25,6 @@ from omnigraph_ops.stages.orphans.inventory_file import Inventory
 from omnigraph_ops.stages.orphans.survey import Survey, check_age, reasons_to_keep, survey
 from omnigraph_ops.storage.inventory import Stored
 
-DEFAULT_AGE_SECONDS = 7 * 86_400
 _REPORT_EVERY = 10_000
 _OLDEST = 2**40
 _FILES_PER_VERSION = 2
@@ -59,7 +58,7 @@ cutoff stays.
 def plan_orphans(
     graph: Graph,
     *,
-    older_than_seconds: int = DEFAULT_AGE_SECONDS,
+    older_than_seconds: int = SAFE_AGE_SECONDS,
     quarantine: bool = False,
     listing: Path | None = None,
     search: Search | None = None,
@@ -84,7 +83,7 @@ def plan_orphans(
     if not 0 <= older_than_seconds < _OLDEST:
         raise InvalidInput(f"the age must be between 0 and {_OLDEST} seconds, it is {older_than_seconds}")
     check_age(graph, older_than_seconds)
-    refuse_wrong_clock_unwritten(graph.storage, "nothing was planned")
+    refuse_wrong_clock_unwritten(graph.storage)
     planned_at_us = now_us()
     cutoff = time.time() - older_than_seconds
     inventory = Inventory.of_file(listing, graph.uri) if listing is not None else None

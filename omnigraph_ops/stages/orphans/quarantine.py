@@ -57,7 +57,7 @@ def begin(graph: Graph, plan: OrphansPlan, keeper: LeaseKeeper) -> str:
         LeaseHeld: another run took the lease over.
     """
     for remains in _ids(graph):
-        if _is_remains(graph, remains):
+        if not graph.storage.exists(place_of(remains, _RECORD)) and not _kept(graph, remains):
             keeper.assert_held()
             graph.storage.delete_tree(place_of(remains, "").rstrip("/"))
     quarantine_id, parts = new_ulid(), plan.parts
@@ -127,11 +127,6 @@ def _listed(graph: Graph, quarantine_id: str) -> QuarantineSummary | None:
 def _ids(graph: Graph) -> list[str]:
     names = (folder.rpartition("/")[2] for folder in folders_in(graph.storage, QUARANTINE_DIR))
     return sorted(filter(is_ulid, names))
-
-
-def _is_remains(graph: Graph, quarantine_id: str) -> bool:
-    """Whether a folder has neither record nor files: its run was killed at its start or its end. Reads."""
-    return not graph.storage.exists(place_of(quarantine_id, _RECORD)) and not _kept(graph, quarantine_id)
 
 
 def preview_quarantine(graph: Graph, quarantine_id: str) -> QuarantineReport:

@@ -11,6 +11,7 @@ from omnigraph_ops.errors import InvalidInput
 from omnigraph_ops.graph.layout import dataset_of
 from omnigraph_ops.models.health import DriftFinding
 from omnigraph_ops.models.orphans import (
+    SAFE_AGE_SECONDS,
     OrphanFile,
     OrphanKind,
     OrphansPlan,
@@ -22,17 +23,15 @@ from omnigraph_ops.models.orphans import (
 from omnigraph_ops.models.runs import Unit
 from omnigraph_ops.outcomes.results import Recorded
 from omnigraph_ops.progress import Progress
-from omnigraph_ops.quantities import duration, human_bytes, moment
+from omnigraph_ops.quantities import count, duration, human_bytes, moment
 from omnigraph_ops.requests import Option, Request, Seconds
 from omnigraph_ops.stages.stage import WRITERS_REFUSED, Effect, FormField, Measure, PlannedStage, Submit, TaskIds
-from omnigraph_ops.views.markdown import count, counted, files_section, human_seconds, sealed_facts
+from omnigraph_ops.views.markdown import counted, files_section, human_seconds, sealed_facts
 from omnigraph_ops.views.view import Question, Section, View, filled
 
 if TYPE_CHECKING:
     from omnigraph_ops.graph import Graph
 
-SAFE_AGE_SECONDS = 7 * 86_400
-"""A younger file may belong to a long write, and goes only on an explicit demand."""
 _MOST_ROWS = 30
 
 
@@ -53,6 +52,11 @@ class Orphans(PlannedStage[OrphansRequest, OrphansPlan, OrphansReport]):
     name = "orphans"
     effect = Effect.DESTROYS
     summary = "Remove files that no version, branch or tag refers to. Without --confirm it prints the plan."
+    examples = (
+        "g.omni",
+        "g.omni --older-than 7d --quarantine --confirm",
+        "s3://bucket/g.omni --older-than 7d --confirm --yes",
+    )
     unharmed = "nothing was deleted"
     request = OrphansRequest
     plan_type = OrphansPlan
@@ -99,7 +103,8 @@ class Orphans(PlannedStage[OrphansRequest, OrphansPlan, OrphansReport]):
 
         least = graph.settings.spark_from(self.name) or 0
         if least and (known := known_files(graph)) < least:
-            tell(f"planned in this process: the graph is known to have {known:,} files, Spark is for {least:,} or more")
+            has = f"the graph is known to have {count(known, 'file')}"
+            tell(f"planned in this process: {has}, Spark is for {least:,} or more")
             return False
         return True
 
@@ -154,7 +159,7 @@ class Orphans(PlannedStage[OrphansRequest, OrphansPlan, OrphansReport]):
 
     def attention(self, plan: OrphansPlan, drift: Sequence[DriftFinding] | None) -> list[str]:
         unread = [f"{skipped.path} was not searched for orphans: {skipped.reason}" for skipped in plan.skipped]
-        unknown = f"{plan.unknown_files} unknown file(s) lie in the graph; they are never removed"
+        unknown = f"the graph has {count(plan.unknown_files, 'unknown file')}; what is not known is never removed"
         return [*unread, unknown] if plan.unknown_files else unread
 
     def size(self, plan: OrphansPlan) -> tuple[int, int]:
@@ -168,7 +173,7 @@ class Orphans(PlannedStage[OrphansRequest, OrphansPlan, OrphansReport]):
 
     def question(self, plan: OrphansPlan, *, force: bool = False) -> Question:
         """What a person is asked about orphans. Pure."""
-        what = f"{plan.total_files:,} unreferenced files (about {human_bytes(plan.total_bytes)})"
+        what = f"{count(plan.total_files, 'unreferenced file')} (about {human_bytes(plan.total_bytes)})"
         aside = "moved to quarantine; omnigraph-ops orphans --restore brings them back"
         fate = aside if plan.quarantine else "deleted for good. They cannot be brought back"
         dropped = any(g.kept is None and g.kind is OrphanKind.DROPPED_TABLE for g in plan.groups)

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 from omnigraph_ops.models.health import FAILED, BranchFinding, CheckReport, RecoverReport, UnlockReport
 from omnigraph_ops.models.runs import Unit
 from omnigraph_ops.progress import Progress
+from omnigraph_ops.quantities import count
 from omnigraph_ops.requests import Option, Request, Seconds
 from omnigraph_ops.stages.stage import Effect, RunStage, Submit
 from omnigraph_ops.views.view import Section, View, filled
@@ -35,6 +36,7 @@ class Check(RunStage[CheckRequest, CheckReport]):
         "Report what stands between this graph and maintenance. Exit 0 clean, 3 pending, 4 needs a person.\n\n"
         "That is sidecars, staging files, locks and drift."
     )
+    examples = ("g.omni", "s3://bucket/g.omni --json")
     request = CheckRequest
 
     def run(self, graph: Graph, request: CheckRequest, tell: Progress, submit: Submit | None = None) -> CheckReport:
@@ -92,6 +94,7 @@ class Recover(RunStage[RecoverRequest, RecoverReport]):
     name = "recover"
     effect = Effect.PUBLISHES
     summary = "Finish optimize runs that a crash left behind, and writes that stopped each other in the engine."
+    examples = ("g.omni", "s3://bucket/g.omni")
     request = RecoverRequest
     report_type = RecoverReport
 
@@ -121,7 +124,7 @@ class Recover(RunStage[RecoverRequest, RecoverReport]):
             for o in value.outcomes
         )
         return View(
-            title=f"recover {value.uri} — {len(value.outcomes)} findings, now {value.status.value}",
+            title=f"recover {value.uri} — {count(len(value.outcomes), 'finding')}, now {value.status.value}",
             sections=filled([Section(title="What became of them", header=header, rows=rows)]),
         )
 
@@ -132,8 +135,8 @@ class Recover(RunStage[RecoverRequest, RecoverReport]):
         first = failed[0]
         what = first.table_key or first.operation_id or report.uri
         return (
-            f"{len(failed)} finding(s) could not be settled, first of {what}: {first.detail}; the others are settled; "
-            "run `omnigraph-ops check`"
+            f"{count(len(failed), 'finding')} could not be settled, first of {what}: {first.detail}; the others are "
+            "settled; run `omnigraph-ops check`"
         )
 
     def exit_code(self, report: RecoverReport) -> int:

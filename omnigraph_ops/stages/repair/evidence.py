@@ -27,6 +27,7 @@ from omnigraph_ops.models.repair import (
     TransactionProperty,
     VersionEvidence,
 )
+from omnigraph_ops.quantities import count
 from omnigraph_ops.stages.repair.compare import (
     BytesRead,
     Comparison,
@@ -39,7 +40,6 @@ from omnigraph_ops.stages.repair.compare import (
     read_side,
     shown_rows,
 )
-from omnigraph_ops.views.markdown import count
 from omnigraph_ops.views.view import short
 
 
@@ -165,8 +165,8 @@ def _index(index: IndexEvidence) -> str | None:
 def coverage_text(coverage: Coverage) -> str:
     """`90 of 120 rows in 2 of 3 fragments`. Pure."""
     return (
-        f"{coverage.rows_covered:,} of {coverage.rows:,} rows in {coverage.fragments_covered} of "
-        f"{coverage.fragments} fragments"
+        f"{coverage.rows_covered:,} of {count(coverage.rows, 'row')} in {coverage.fragments_covered:,} of "
+        f"{count(coverage.fragments, 'fragment')}"
     )
 
 

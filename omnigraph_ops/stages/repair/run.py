@@ -33,6 +33,7 @@ from omnigraph_ops.models.repair import (
     RepairRow,
 )
 from omnigraph_ops.models.runs import Unit
+from omnigraph_ops.quantities import count
 from omnigraph_ops.stages.repair.compare import Comparison
 from omnigraph_ops.stages.repair.evidence import EvidenceCollector, unseen_blobs
 
@@ -187,7 +188,7 @@ def _unchanged(graph: Graph, preview: RepairPreview) -> tuple[RepairRow, ...]:
         more = len(differing) - _MAX_DIFFERENCES
         raise StalePlan(
             f"the drift of {graph.uri} changed since it was previewed; {_NOTHING}; preview again ({shown}"
-            + (f"; and {more} more tables)" if more > 0 else ")")
+            + (f"; and {count(more, 'more table')})" if more > 0 else ")")
         )
     return preview.rows
 

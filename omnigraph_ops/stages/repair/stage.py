@@ -22,10 +22,10 @@ from omnigraph_ops.models.repair import (
 )
 from omnigraph_ops.models.runs import Unit
 from omnigraph_ops.progress import Progress
-from omnigraph_ops.quantities import human_bytes, moment
+from omnigraph_ops.quantities import count, human_bytes, moment
 from omnigraph_ops.requests import Option, TablesRequest
 from omnigraph_ops.stages.stage import Effect, FormField, PlannedStage, Submit, Switch, TaskIds
-from omnigraph_ops.views.markdown import count, counted, sealed_facts, some
+from omnigraph_ops.views.markdown import counted, sealed_facts, some
 from omnigraph_ops.views.view import Question, Section, View, filled
 
 if TYPE_CHECKING:
@@ -56,6 +56,7 @@ class Repair(PlannedStage[RepairRequest, RepairPreview, RepairReport]):
     name = "repair"
     effect = Effect.PUBLISHES
     summary = "Preview drifted tables, or publish their newest versions. Rewrites no data."
+    examples = ("g.omni --evidence full", "g.omni --table node:Person --confirm", "s3://bucket/g.omni --confirm --yes")
     does = "publishes the heads of drifted tables"
     unharmed = "nothing was published"
     spark_help = "Compare the rows and values of `--evidence sample` and `full` on this Spark master."
@@ -174,7 +175,7 @@ def _on_approve(plan: RepairPreview, *, force: bool) -> str:
 
 
 def _named(rows: Sequence[RepairRow]) -> str:
-    more = f" and {len(rows) - _NAMED} more tables" if len(rows) > _NAMED else ""
+    more = f" and {count(len(rows) - _NAMED, 'more table')}" if len(rows) > _NAMED else ""
     return ", ".join(row.table_key for row in rows[:_NAMED]) + more
 
 
@@ -235,7 +236,7 @@ def column_text(column: ColumnEvidence) -> str | None:
     if column.equal:
         return f"{name}: equal ({column.digest_before[:12]})"
     if column.rows_changed:
-        return f"{name}: {column.rows_changed:,} rows hold other values ({digests})"
+        return f"{name}: other values in {count(column.rows_changed, 'row')} ({digests})"
     return f"{name}: equal where both have the row ({digests})"
 
 
@@ -281,7 +282,7 @@ def plan_view(plan: RepairPreview) -> View:
     named = (("Only looked at", plan.tables), ("No drift", others))
     header = ("Table", "Published → newest", "On Approve", "Classification", "Operations", "Rows", "Content")
     return View(
-        title=f"repair {plan.uri} — preview mode, {len(plan.rows)} tables",
+        title=f"repair {plan.uri} — preview mode, {count(len(plan.rows), 'table')}",
         facts=(
             ("Drifted", _totals(drifted)),
             *((name, some(keys, _MOST_NAMES)) for name, keys in named if keys),
@@ -362,7 +363,7 @@ def _facts(found: DriftEvidence) -> Iterator[str]:
     branches = [f"branch {b.branch} {b.note}" for b in found.branches if b.branch is not None]
     yield from branches[:_MOST_EVIDENCE]
     if len(branches) > _MOST_EVIDENCE:
-        yield f"and {len(branches) - _MOST_EVIDENCE} more branches"
+        yield f"and {count(len(branches) - _MOST_EVIDENCE, 'more branch', 'more branches')}"
     yield from (f"if published: {sentence}" for sentence in found.if_published)
     if found.costs:
         yield f"cost: {', '.join(cost_text(cost) for cost in found.costs)}"
@@ -387,6 +388,7 @@ def report_view(report: RepairReport) -> View:
     )
     open_ones = [row for row in report.tables if row.action in {RepairAction.PREVIEW, RepairAction.REFUSED}]
     return View(
-        title=f"repair {report.uri} — {'confirm' if report.confirm else 'preview'} mode, {len(report.tables)} tables",
+        title=f"repair {report.uri} — {'confirm' if report.confirm else 'preview'} mode, "
+        f"{count(len(report.tables), 'table')}",
         sections=filled([Section(title="Tables", header=header, rows=rows), *_evidence(open_ones)]),
     )

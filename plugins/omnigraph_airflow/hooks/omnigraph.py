@@ -16,6 +16,7 @@ from pydantic import ValidationError
 from omnigraph_airflow.graphs import entry_named
 from omnigraph_ops.config.graph_entries import ClusterTarget, GraphEntry, SettingsOverrides
 from omnigraph_ops.errors import InvalidInput, OpsError, did_you_mean
+from omnigraph_ops.quantities import count
 
 if TYPE_CHECKING:
     from airflow.sdk import Connection
@@ -158,7 +159,7 @@ class OmnigraphHook(BaseHook):
         except OpsError as error:
             return False, str(error)
         what = "plain Lance" if not graph.format.publishes else f"a graph of stamp {graph.stamp}"
-        return True, f"{graph.uri} is {what} with {tables} table{'s' * (tables != 1)}"
+        return True, f"{graph.uri} is {what} with {count(tables, 'table')}"
 
     def _listed(self, entry: GraphEntry) -> Address:
         target = entry.target

@@ -13,6 +13,7 @@ from omnigraph_ops import serde
 from omnigraph_ops.errors import CorruptGraph, InvalidInput
 from omnigraph_ops.models.backup import VerifyReport
 from omnigraph_ops.progress import Lines
+from omnigraph_ops.quantities import count
 from omnigraph_ops.stages.registry import UNASKED_BY_NAME
 
 if TYPE_CHECKING:
@@ -130,8 +131,8 @@ class SubmitVerifyOperator(SubmitJobOperator):
         if report.problems:
             named = "; ".join(f"{p.file} {p.reason}" for p in report.problems[:_MOST_NAMED])
             raise CorruptGraph(
-                f"{report.backup} has {len(report.problems)} problems: {named}; the graph was not changed; do not "
-                "restore this backup; run the DAG again: the next backup copies what is damaged from the graph"
+                f"{report.backup} has {count(len(report.problems), 'problem')}: {named}; the graph was not changed; do "
+                "not restore this backup; run the DAG again: the next backup copies what is damaged from the graph"
             )
         graph.run.notes(report)
         return serde.to_json(report)

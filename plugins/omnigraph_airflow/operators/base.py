@@ -32,6 +32,7 @@ from omnigraph_ops.errors import ApprovalMissing, GraphFrozen, InvalidInput, Ops
 from omnigraph_ops.graph.layout import now_us
 from omnigraph_ops.models.optimize import SkipReason, TableStats
 from omnigraph_ops.parallel import in_parallel
+from omnigraph_ops.quantities import count
 from omnigraph_ops.views.view import View, plain_text
 
 if TYPE_CHECKING:
@@ -312,7 +313,7 @@ class LotFailed(AirflowFailException):
     def __init__(self, failures: Sequence[Failure], tables: int) -> None:
         others = ", the others are done" if len(failures) < tables else ""
         super().__init__(
-            f"{len(failures)} of {tables} tables failed{others}: "
+            f"{len(failures):,} of {count(tables, 'table')} failed{others}: "
             + "; ".join(by_cause(("", str(failure.table_key), failure.message) for failure in failures))
         )
         self.failures = failures

@@ -7,7 +7,6 @@ import re
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import psutil
@@ -15,7 +14,6 @@ from airflow.providers.apache.spark.hooks.spark_submit import SparkSubmitHook
 from airflow.providers.apache.spark.operators.spark_submit import SparkSubmitOperator
 from airflow.sdk.exceptions import AirflowException, AirflowFailException, AirflowNotFoundException
 
-import omnigraph_ops
 from omnigraph_airflow.forms import request_in
 from omnigraph_airflow.hooks.omnigraph import SECRETS, Address, OmnigraphHook
 from omnigraph_airflow.links import GraphPageLink
@@ -27,7 +25,7 @@ from omnigraph_ops.errors import InvalidInput, OpsError, StorageError
 from omnigraph_ops.graph.layout import new_ulid
 from omnigraph_ops.models.optimize import OptimizeReport, TableStats
 from omnigraph_ops.models.runs import SubmitOutcome
-from omnigraph_ops.spark.submit import ended, reason
+from omnigraph_ops.spark.submit import APPLICATION, ended, reason
 from omnigraph_ops.stages.registry import UNASKED_BY_NAME
 
 if TYPE_CHECKING:
@@ -38,7 +36,6 @@ if TYPE_CHECKING:
 
 
 T = TypeVar("T")
-APPLICATION = str(Path(omnigraph_ops.__file__).parent / "spark" / "application.py")
 _LINES_KEPT = 500
 """Of the output of a submit. Of the provider's 20 none says why where a master is dead: they are one Java stack."""
 _NO_OUTCOME = "the application left no outcome"
@@ -73,7 +70,7 @@ class SubmitJobOperator(OmnigraphOperator, SparkSubmitOperator):
     def __init__(self, *, result: str = RESULT, **kwargs: Any) -> None:
         # A retry submits again, and the application goes on where it was: the provider need not find the old submit,
         # for which YARN in cluster mode would have to be asked over its REST API.
-        super().__init__(application=APPLICATION, **{"durable": False, **kwargs})
+        super().__init__(application=str(APPLICATION), **{"durable": False, **kwargs})
         self.result = result
 
     def submitted(self, context: Context, graph: Graph, job: str, arguments: Sequence[str], value: type[T]) -> T:
@@ -124,7 +121,7 @@ class TaskSubmits:
             self._hook = _hook_for(
                 self.address, lambda: SparkSubmitHook(name=f"omnigraph {job}", application_args=words)
             )
-            self._hook.submit(APPLICATION)
+            self._hook.submit(str(APPLICATION))
         except (OSError, ValueError) as error:
             # There is no such binary, or the connection names one that the provider does not take.
             raise OpsError(

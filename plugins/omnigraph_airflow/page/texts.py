@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from datetime import UTC, datetime
 
-from omnigraph_ops.quantities import human_bytes
+from omnigraph_ops.quantities import count, human_bytes
 
 UNKNOWN = "—"
 GOOD, FAIR = 90, 70
@@ -30,9 +30,9 @@ def whole(value: float | None) -> str:
     return UNKNOWN if value is None else f"{round(value):,}"
 
 
-def size(count: float | None) -> str:
+def size(value: float | None) -> str:
     """`3.4 MiB`. Pure."""
-    return UNKNOWN if count is None else human_bytes(int(count))
+    return UNKNOWN if value is None else human_bytes(int(value))
 
 
 def share(value: float | None) -> str:
@@ -61,8 +61,7 @@ def span(seconds: float) -> str:
     """The largest unit of a duration: `3 days`. Pure."""
     for unit, length in (("day", 86400), ("hour", 3600), ("minute", 60)):
         if seconds >= length:
-            count = int(seconds // length)
-            return f"{count} {unit}{'s' * (count != 1)}"
+            return count(int(seconds // length), unit)
     return "less than a minute"
 
 

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
-import pytest
+import shlex
 
+import pytest
+from pytest import CaptureFixture, MonkeyPatch
+
+from omnigraph_ops.cli.call import PROGRAM, Parsed, cli
 from omnigraph_ops.cli.parsing import parse
 from omnigraph_ops.errors import UsageError
 
@@ -23,3 +27,18 @@ def test_what_is_wrong_is_one_line_that_names_the_help(words: str, sentence: str
     assert str(caught.value).startswith(sentence)
     assert str(caught.value).endswith("--help` lists what it takes")
     assert str(caught.value).isprintable()
+
+
+@pytest.mark.parametrize("verb", list(cli.commands))
+def test_a_verb_has_examples_that_fit_the_screen_and_are_accepted(
+    verb: str, monkeypatch: MonkeyPatch, capsys: CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    assert parse([verb, "--help"]) == 0
+    shown = capsys.readouterr().out.partition("Examples:")[2].splitlines()
+    commands = [shlex.split(line) for line in shown if line.strip()]
+    assert commands
+    for program, *words in commands:
+        parsed = parse(words)
+        assert isinstance(parsed, Parsed)
+        assert (program, parsed.verb) == (PROGRAM, verb)

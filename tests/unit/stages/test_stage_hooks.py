@@ -113,7 +113,7 @@ def test_what_a_plan_leaves_out_needs_attention() -> None:
     )
     assert Orphans().attention(plan, None) == [
         "nodes/a was not searched for orphans: denied",
-        "1 unknown file(s) lie in the graph; they are never removed",
+        "the graph has 1 unknown file; what is not known is never removed",
     ]
 
 

@@ -145,7 +145,7 @@ def test_a_report_has_the_engines_title_and_names_errors() -> None:
         "cleanup /g (keep 10 versions, remove anything older than 604800s) — removed 3 versions (120 bytes) "
         "across 2 tables"
     )
-    failed = lines.index("2 table(s) failed and will be retried on the next cleanup")
+    failed = lines.index("2 tables failed and will be retried on the next cleanup")
     assert next(line.rstrip() for line in lines if line.lstrip().startswith("node:B")).endswith(
         "43 already gone, 2 protected since"
     )

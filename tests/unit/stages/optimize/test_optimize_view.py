@@ -101,5 +101,5 @@ def test_optimize_says_what_it_wrote_and_for_how_much_that_was_loaded() -> None:
     ]
     assert dict(view.facts)["In all"] == (
         "rewrote 4.0 KiB (data and indexes, planned 4.5 KiB); 1.0 KiB were loaded since the last run, write "
-        "amplification 3; how much was loaded is not known for 1 table(s)"
+        "amplification 3; how much was loaded is not known for 1 table"
     )

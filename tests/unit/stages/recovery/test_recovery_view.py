@@ -54,7 +54,7 @@ def test_recover_says_what_moved() -> None:
         operation_id="01", table_key="node:A", action="rolled_forward", from_version=1, to_version=3, detail="done"
     )
     view = Recover().view(RecoverReport(uri="/g", outcomes=(outcome,), status=CheckStatus.CLEAN))
-    assert view.title == "recover /g — 1 findings, now clean"
+    assert view.title == "recover /g — 1 finding, now clean"
     assert view.sections[0].rows == (("node:A", "rolled_forward", "1 → 3", "01", "done"),)
 
 

@@ -165,7 +165,7 @@ def test_the_advice_about_such_a_version_is_no_force() -> None:
     refused = [row(f"node:{n}", lance_head_version=n, action=RepairAction.REFUSED, readable=n > 3) for n in (0, 5)]
     report = RepairReport(uri="/g", confirm=True, force=False, manifest_version=None, tables=tuple(refused))
     said, lost = report.outcome().problem.split("; no repair helps ")
-    assert said.startswith("repair refused 1 suspicious or unverifiable table(s)")
+    assert said.startswith("repair refused 1 suspicious or unverifiable table,")
     assert lost.startswith("node:0: the newest version cannot be read")
 
 
