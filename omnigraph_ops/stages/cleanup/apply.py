@@ -18,7 +18,7 @@ from omnigraph_ops.coordination.holds import announced
 from omnigraph_ops.coordination.lease import LeaseKeeper, committer_turn
 from omnigraph_ops.coordination.sealed import verify
 from omnigraph_ops.coordination.shared_turn import shared_turn
-from omnigraph_ops.errors import CorruptGraph, GraphFrozen, OpsError, StalePlan, StorageError, UnknownTable
+from omnigraph_ops.errors import RIGHTS, CorruptGraph, GraphFrozen, OpsError, StalePlan, StorageError, UnknownTable
 from omnigraph_ops.graph.graph import Graph
 from omnigraph_ops.graph.lance_manifest import stored_versions
 from omnigraph_ops.graph.layout import INTERNAL_DATASETS
@@ -223,8 +223,7 @@ def _cleanup_table(graph: Graph, plan: CleanupPlan, table: TableCleanupPlan) -> 
             announced(graph.storage, table.table_path, branch=None, versions=table.versions),
         ):
             done = _remove(graph, plan, table, keeper)
-    except GraphFrozen as error:
-        # A plan that is made now leaves the table out, too. A backup that begins beside a night is no failure of it.
+    except GraphFrozen as error:  # as in a plan made now: a backup that begins beside a night is no failure of it
         return CleanupStats(table_key=table.table_key, kept=str(error)), None
     except OpsError as error:
         if done is None:
@@ -353,7 +352,8 @@ def _prove_gone(graph: Graph, entry: TableEntry, doomed: tuple[int, ...]) -> Non
     """Fail when versions that were to go are still there: Lance passes over a delete that the store refuses. Reads."""
     left = stored_versions(graph.storage, entry.path) & set(doomed)
     if left:
-        raise StorageError(f"{len(left)} of {len(doomed)} versions are still there; may this account delete objects?")
+        stays = f"{len(left)} of {len(doomed)} versions are still there, although no delete failed"
+        raise StorageError(f"{stays}; no row is lost; {RIGHTS}")
 
 
 def _refuse_more(table_key: str, files: Iterable[PlannedFile], approved: Iterable[PlannedFile]) -> None:
