@@ -184,6 +184,8 @@ _REPLY = re.compile(r"<\?xml.*?<Code>([^<]*)</Code>(?:\s*<Message>([^<]*)</Messa
 _OS_ERROR = re.compile(r"\(os error (\d+)\)")
 """How Lance names an error of the operating system."""
 _NO_CREDENTIALS = re.compile(r"Unable to locate credentials|CredentialsNotLoaded|NoCredentialsError")
+RIGHTS = "give this account the rights of docs/reference/rights.md, then run again"
+"""What to do where rights are missing."""
 _REMEDIES: tuple[tuple[re.Pattern[str], str], ...] = (
     (re.compile(r"No space left on device|quota exceeded", re.IGNORECASE), "free space there, then run again"),
     (re.compile("Read-only file system"), "mount that file system writable, or name another place"),
@@ -199,7 +201,7 @@ _REMEDIES: tuple[tuple[re.Pattern[str], str], ...] = (
     ),
     (
         re.compile(r"Permission denied|Operation not permitted|Access ?Denied|\bForbidden\b", re.IGNORECASE),
-        "give this account the rights of docs/reference/rights.md, then run again",
+        RIGHTS,
     ),
 )
 
@@ -212,9 +214,10 @@ def first_line(error: BaseException) -> str:
 
 
 def reason_of(error: BaseException) -> str:
-    """Why a store or a file system failed, and what to do about it where that is known. Pure.
+    """Why a store or a file system failed, what that did not harm, and what to do about it where that is known. Pure.
 
-    The number and the path of an error of the operating system are left out: the caller names what it was at.
+    The number and the path of an error of the operating system are left out: the caller names what it was at. No step
+    of this tool loses rows where it ends by such an error.
     """
     text = first_line(error)
     if _NO_CREDENTIALS.search(text):
@@ -225,7 +228,7 @@ def reason_of(error: BaseException) -> str:
     if isinstance(error, OSError) and error.errno is not None and error.strerror:
         text = error.strerror
     remedy = next((remedy for pattern, remedy in _REMEDIES if pattern.search(text)), None)
-    return text if remedy is None or text.endswith(remedy) else f"{text}; {remedy}"
+    return text if remedy is None or text.endswith(remedy) else f"{text}; no row is lost; {remedy}"
 
 
 _RIGHTS = {errno.EACCES, errno.EPERM, errno.EROFS}

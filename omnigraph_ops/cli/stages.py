@@ -178,10 +178,20 @@ def _run_planned(call: Call, stage: AnyPlanned) -> int:
         about = f"Policy for {target}: {what}" if what else f"Target: {target}"
         call.tell(f"{stage.name} is destructive — rerun with --confirm. {about}")
     with fence_of(call, call.open(_settings(call))) as graph:
+        if said["confirm"] and stage.effect is Effect.DESTROYS:
+            _lift_dead_fence(call, graph)
         plan = _plan(call, stage, graph, approved, request)
         if said["confirm"]:
             return _apply(call, stage, graph, plan)
         return _show(call, stage, graph, plan, request)
+
+
+def _lift_dead_fence(call: Call, graph: Graph) -> None:
+    """As `optimize` does; a repair needs no right to delete a lock. Destroys only that lock."""
+    from omnigraph_ops.coordination.fence import drop_stale_fence
+
+    if drop_stale_fence(graph):
+        call.progress("lifted the fence of a run that was killed")
 
 
 def _judge(call: Call, stage: AnyPlanned, terms: Any) -> None:

@@ -30,7 +30,7 @@ from omnigraph_ops.errors import (
 from omnigraph_ops.graph.graph import Graph
 from omnigraph_ops.graph.lance_manifest import UnreadableTransaction, version_record
 from omnigraph_ops.graph.layout import new_ulid, now_us
-from omnigraph_ops.graph.publish import Ready, drafts_of, publish, version_update
+from omnigraph_ops.graph.publish import Ready, drafts_of, is_published, publish, version_update
 from omnigraph_ops.graph.sidecars import engine_root, sidecar_names, sidecar_path, write_sidecar
 from omnigraph_ops.graph.state import TableEntry, TableUpdate
 from omnigraph_ops.lance.commits import Change, Draft
@@ -286,8 +286,12 @@ class ArmedWindow:
         Args:
             ready: None: somebody may have published since it was read.
             published: it is known to be published.
+
+        Raises:
+            OutcomeUnknown: it may not be published; its sidecar is left to `recover`.
+            StalePlan: another run has the lease, and its commit is no part of what another writer published since.
         """
-        newest, current = self.entry.version + self.landed, self.entry
+        newest, current, is_overtaken = self.entry.version + self.landed, self.entry, False
         try:
             while not published and self.published_as is None and current.version < newest:
                 try:
@@ -300,20 +304,32 @@ class ArmedWindow:
             raise
         except OpsError as error:
             # Whoever took the lease over, from a process that was stopped for long, has published it by now perhaps.
-            if not self._is_published(newest):
-                raise OutcomeUnknown(
-                    f"version {newest} of {self.entry.table_key} is complete and not published: {error}; "
-                    "no row is lost; run `omnigraph-ops recover`, which publishes it"
-                ) from error
+            is_overtaken = self._is_overtaken(newest, error)
             self.updated = None
         self._disarm()
         self.is_open = False
+        if is_overtaken:
+            raise StalePlan(
+                f"the lease was lost, and another writer published version {newest} of {self.entry.table_key}; what "
+                "this run committed is no part of the table, no row is lost; run again"
+            )
         return True
 
-    def _is_published(self, newest: int) -> bool:
-        with contextlib.suppress(OpsError):
-            return self.published().version >= newest
-        return False
+    def _is_overtaken(self, newest: int, error: OpsError) -> bool:
+        """Whether what is published is not the commit of this window, but another one of its number. Reads.
+
+        A cleanup frees numbers: a commit that hung for long may land below what others published since.
+
+        Raises:
+            OutcomeUnknown: nothing that may be the commit is published.
+        """
+        with contextlib.suppress(OpsError, OSError):
+            if self.published().version >= newest:
+                return not is_published(self.graph, self.update(self.entry))
+        raise OutcomeUnknown(
+            f"version {newest} of {self.entry.table_key} is complete and not published: {error}; "
+            "no row is lost; run `omnigraph-ops recover`, which publishes it"
+        ) from error
 
     def update(self, current: TableEntry) -> TableUpdate:
         """What publishes the commits of this window, over what is published of the table by now. Reads once."""

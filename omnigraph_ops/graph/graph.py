@@ -11,7 +11,7 @@ from typing import Self
 from urllib.parse import unquote
 
 from omnigraph_ops.config.settings import Settings
-from omnigraph_ops.errors import CorruptGraph, TransientError, UnknownTable, unknown_table
+from omnigraph_ops.errors import CorruptGraph, TransientError, UnknownTable, lacks_rights, unknown_table
 from omnigraph_ops.graph.layout import MANIFEST_DIR, is_schema_apply_lock, version_path
 from omnigraph_ops.graph.schema import Catalog, TableSpec, staging_files
 from omnigraph_ops.graph.stamp import GraphContext, StampFormat
@@ -152,6 +152,8 @@ class Graph:
             with lance_errors(f"read the graph manifest of {self.uri}"):
                 rows = self.context.manifest_rows.of(manifest, branch)
         except LanceFailure as error:
+            if lacks_rights(error):
+                raise
             why = "if it stays like that, files of the graph are damaged or gone: restore it from a backup"
             raise type(error)(f"{error}; {why}") from error
         # Decoding takes long, and whoever works on a table asks for it again and again.

@@ -7,6 +7,7 @@ from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from omnigraph_ops.errors import OpsError, OutcomeUnknown, PublishConflict, StalePlan
 from omnigraph_ops.graph.graph import Graph
@@ -79,6 +80,13 @@ def version_update(graph: Graph, entry: TableEntry, version: int, *, rows: int) 
         naming_scheme="V2",
     )
     return TableUpdate(entry=entry, version=version, row_count=rows, metadata_json=metadata.to_json())
+
+
+def is_published(graph: Graph, update: TableUpdate) -> bool:
+    """Whether main published, now or once, exactly the file of this version, which its tag tells from others. Reads."""
+    with lance_errors(f"read the graph manifest of {graph.uri}"):
+        rows = graph.context.manifest_rows.of(graph.manifest())
+    return bool(pc.any(pc.equal(rows.column("metadata"), update.metadata_json)).as_py())
 
 
 def merge_rows(manifest: Dataset, rows: pa.Table) -> None:

@@ -119,7 +119,7 @@ def plan_tasks(
 ) -> tuple[RewriteTask, ...]:
     """Lance's compaction plan at the open version, but for what is excluded or cut smaller. Reads."""
     options: dict[str, object] = {"target_rows_per_fragment": target_rows}
-    # Never across an excluded fragment: it ends a group, so the order of rows stays.
+    # Never across an excluded fragment, which ends a group.
     excluded = sorted(exclude(fragment_facts(dataset), index_facts(dataset))) if exclude is not None else []
     if excluded:
         options["excluded_fragment_ids"] = excluded

@@ -207,13 +207,15 @@ class CleanupStats:
     skipped_since_protected: tuple[int, ...] = ()
     already_gone: int = 0
     """Approved versions that somebody else had removed."""
+    kept: str | None = None
+    """Why nothing of the table was removed: somebody froze it since the plan was made. Null: nobody did."""
 
     @property
     def not_removed(self) -> str:
         """What became of the approved versions that this run did not remove; empty when there are none. Pure."""
         gone = f"{self.already_gone:,} already gone" if self.already_gone else ""
         kept = f"{len(self.skipped_since_protected):,} protected since" if self.skipped_since_protected else ""
-        return ", ".join(filter(None, (gone, kept)))
+        return ", ".join(filter(None, (gone, kept, f"kept: {self.kept}" if self.kept else "")))
 
     def outcome(self) -> TableOutcome:
         """In the terms of the history. Pure."""
@@ -222,6 +224,7 @@ class CleanupStats:
             work=Work(versions_removed=self.old_versions_removed, bytes_reclaimed=self.bytes_removed),
             changed=bool(self.old_versions_removed),
             error=self.error or None,
+            reason=self.kept or "",
         )
 
     def then(self, later: CleanupStats) -> CleanupStats:
@@ -333,6 +336,8 @@ class CleanupReport(TablesReport[CleanupStats]):
         # What was approved of a table that failed is not in its row.
         of = "" if failed else f" of the {removed + gone + spared}"
         done += f"; {gone}{of} approved versions were already gone" if gone else ""
+        frozen = sum(t.kept is not None for t in self.tables)
+        done += f"; {count(frozen, 'table')} kept, because of a freeze since" if frozen else ""
         return done + (f"; {spared}{of} approved versions stay, because they are protected since" if spared else "")
 
 

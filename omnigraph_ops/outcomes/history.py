@@ -238,9 +238,9 @@ def outcome_of(results: RunResults, *, failed: bool) -> RunOutcome:
 
 def _kept_by_freeze(results: RunResults) -> bool:
     """Whether a freeze kept the run from a table, or from all of the graph. Pure."""
-    planned = [row.reason for plan in results.plans.values() for row in plan.by_table()]
-    done = (row.reason for outcome in outcomes_of(results) for row in outcome.tables)
-    return results.frozen or RunOutcome.FROZEN.value in {*planned, *done} or any(map(tells_of_freeze, planned))
+    reasons = [row.reason for plan in results.plans.values() for row in plan.by_table()]
+    reasons += [row.reason for outcome in outcomes_of(results) for row in outcome.tables]
+    return results.frozen or RunOutcome.FROZEN.value in reasons or any(map(tells_of_freeze, reasons))
 
 
 def _errors(results: RunResults, outcomes: Iterable[Outcome], tables: Iterable[TableRecord]) -> tuple[str, ...]:

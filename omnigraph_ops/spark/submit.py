@@ -9,11 +9,10 @@ import subprocess
 import sys
 import tempfile
 import threading
-from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TypeVar
+from typing import BinaryIO, TypeVar
 
 from omnigraph_ops import serde
 from omnigraph_ops.errors import NotInstalled, OpsError, StorageError
@@ -26,6 +25,8 @@ APPLICATION = Path(__file__).with_name("application.py")
 """The one application; its first argument is the job."""
 _GRACE_SECONDS = 10.0
 _POLL_SECONDS = 0.2
+_INTERRUPTING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGALRM)
+"""The last one: Airflow's time limits, and interrupts that the shell sends again."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -139,24 +140,46 @@ def run_submit(
     """
     made: list[subprocess.Popen[bytes]] = []
     with log.open("wb") as output:
-
-        def start() -> None:
-            # A session of its own: launcher, JVM and driver are ended together.
-            process = subprocess.Popen(
-                list(command), env=dict(environment), stdout=output, stderr=subprocess.STDOUT, start_new_session=True
-            )
-            made.append(process)
-
         try:
-            # In a thread, where no signal arrives: an interrupt inside of `Popen` would leave a process nobody knows.
-            with ThreadPoolExecutor(max_workers=1) as pool:
-                error = pool.submit(start).exception()
-            if error is not None:
-                raise OpsError(f"spark-submit could not be started: {error}") from None
+            with _held_back():
+                made.append(_started(command, environment, output))
             return _waited(made[0], check)
         finally:
             for process in made:
                 _end(process)
+
+
+def _started(command: Sequence[str], environment: Mapping[str, str], output: BinaryIO) -> subprocess.Popen[bytes]:
+    """The submit in a session of its own: launcher, JVM and driver are ended together. Starts a process."""
+    try:
+        return subprocess.Popen(
+            list(command), env=dict(environment), stdout=output, stderr=subprocess.STDOUT, start_new_session=True
+        )
+    except OSError as error:
+        raise OpsError(f"spark-submit could not be started: {error}") from None
+
+
+@contextlib.contextmanager
+def _held_back() -> Iterator[None]:
+    """Let signals take effect after the block: one inside of `Popen` would leave a process nobody knows. Sets handlers.
+
+    Where a thread is waited for instead, a signal may leave the lock of that wait taken, and the wait never ends.
+    """
+    if threading.current_thread() is not threading.main_thread():  # no signal arrives in others
+        yield
+        return
+    came: list[int] = []
+
+    def deliver() -> None:
+        for number in came:
+            signal.raise_signal(number)
+
+    with contextlib.ExitStack() as after:  # which works backwards: when they are delivered, the handlers are back
+        after.callback(deliver)
+        for number in _INTERRUPTING:
+            after.callback(signal.signal, number, signal.getsignal(number) or signal.SIG_DFL)
+            signal.signal(number, lambda number, _frame: came.append(number))
+        yield
 
 
 def reason(log: str) -> str:

@@ -20,6 +20,7 @@ from omnigraph_ops.graph import Graph, open_graph
 from omnigraph_ops.graph.layout import MAINTENANCE_DIR
 from omnigraph_ops.models.history import RunOutcome
 from omnigraph_ops.outcomes import audit_log, history
+from omnigraph_ops.stages.freeze.take import freeze_graph
 from omnigraph_ops.stages.recovery.check import check
 from omnigraph_ops.storage.store import Storage
 from tests.support.edges import raising, when_asked
@@ -205,6 +206,20 @@ def test_a_cleanup_by_digest_leaves_what_came_after_the_preview(dags: Any, made:
     assert len(graph.open_head(entry_of(graph, "edge:Knows")).versions()) > 1, "only the named table"
     assert rows_everywhere(graph) == rows
     assert events(graph) == [("cleanup", "approved"), ("cleanup", "started"), ("cleanup", "applied")]
+
+
+def test_a_cleanup_keeps_a_table_that_was_frozen_after_the_preview(dags: Any, made: Made) -> None:
+    graph = made()
+    looked = run(dags, "omnigraph_cleanup", graph, keep=1, older_than=None, tables=[PERSON])
+    digest = looked.xcom("plan_cleanup", "plan")["digest"]
+    freeze_graph(graph, tables=(PERSON,), owner="ann")
+    versions = graph.open_head(entry_of(graph, PERSON)).versions()
+    done = run(dags, "omnigraph_cleanup", graph, confirm=True, digest=digest)
+    assert (done.state, done.of("cleanup_table"), done.report["outcome"]) == ("success", ["success"], "frozen")
+    assert f"kept: {PERSON} of " in done.report["markdown"]
+    assert "is frozen by ann" in done.report["markdown"]
+    assert graph.open_head(entry_of(graph, PERSON)).versions() == versions
+    assert history.read_runs(graph, last=1)[0].outcome is RunOutcome.FROZEN
 
 
 def test_an_expiry_from_the_form(dags: Any, made: Made) -> None:

@@ -91,7 +91,7 @@ EXPECTED: dict[str, dict[str, Expected]] = {
     "cleanup_table": _ends(
         # Lance collects an old unreferenced file of the table, too: the plan lists it.
         ("success", "", {"versions", "orphan", "decided"}),
-        **REFUSED,
+        **{**REFUSED, "frozen": WENT_ON},
         drifted=("failed", f"{PERSON}: uncovered HEAD drift.*nothing was deleted", NOTHING),
     ),
     "plan_orphans": _ends(WENT_ON, **REFUSED),

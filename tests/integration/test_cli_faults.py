@@ -11,8 +11,11 @@ from pathlib import Path
 import pytest
 
 from omnigraph_ops.graph import open_graph
+from omnigraph_ops.lance.gateway import FragmentRows
 from tests.conftest import DemoGraph
+from tests.support.edges import raising, when_asked
 from tests.support.rows import rows_everywhere, tree_of
+from tests.support.shell import runner
 
 pytestmark = pytest.mark.slow
 
@@ -102,3 +105,14 @@ def test_missing_credentials_are_named_with_the_place(verb: str) -> None:
     assert ran.returncode == 1
     assert "s3://no-such-bucket-of-ours/g: no credentials for S3 were found; set AWS_ACCESS_KEY_ID" in ran.stderr
     assert_plain(ran.stderr)
+
+
+def test_a_graph_that_may_not_be_read_is_not_called_damaged(
+    demo_graph: DemoGraph, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    graph = demo_graph(**SMALL)
+    when_asked(monkeypatch, FragmentRows, "of", raising(OSError("Permission denied (os error 13)")), times=None)
+    said = runner(capsys)("check", graph.uri).err
+    assert "cannot read the graph manifest" in said
+    assert "Permission denied (os error 13); no row is lost; give this account the rights" in said
+    assert "restore it from a backup" not in said

@@ -300,10 +300,26 @@ def test_the_fence_of_a_killed_process_is_removed_by_the_next_optimize(graph: Gr
 @pytest.mark.slow
 def test_what_does_not_lift_the_fence_of_a_killed_process_says_what_does(graph: Graph, cli: Cli) -> None:
     killed_behind_its_fence(graph.uri)
-    for words in ("cleanup --keep 1 --confirm", "repair --confirm"):
+    for words in ("cleanup --keep 1", "repair --confirm"):
         assert_refused(cli(words, graph.uri), "left it; nothing was written; `omnigraph-ops recover` removes it")
     assert cli("recover", graph.uri).code == 0
     assert cli("cleanup --keep 1 --confirm", graph.uri).code == 0
+
+
+@pytest.mark.parametrize("words", ["cleanup --keep 1", "orphans --older-than 7d"])
+def test_the_fence_of_a_killed_process_is_removed_by_the_next_verb_that_deletes(
+    graph: Graph, cli: Cli, words: str
+) -> None:
+    killed_behind_its_fence(graph.uri)
+    done = cli(f"{words} --confirm", graph.uri)
+    assert (done.code, current_lock(graph), read_note(graph)) == (0, None, None)
+    assert "lifted the fence of a run that was killed" in done.err
+
+
+def test_the_fence_of_a_run_at_work_stops_a_cleanup(graph: Graph, cli: Cli) -> None:
+    with fenced(graph):
+        assert_refused(cli("cleanup --keep 1 --confirm", graph.uri), "while schema apply is in progress")
+        assert current_lock(graph) is not None
 
 
 @pytest.mark.slow

@@ -47,7 +47,7 @@ from omnigraph_ops.models.freeze import Freeze, HoldState, PinRole
 from omnigraph_ops.models.optimize import OptimizeDecision, SkipReason
 from omnigraph_ops.spark.rewrite_job import optimize_on_worker
 from omnigraph_ops.stages.backup.take import BackupOptions, backup_graph
-from omnigraph_ops.stages.cleanup.apply import cleanup_all, cleanup_table
+from omnigraph_ops.stages.cleanup.apply import cleanup_all, cleanup_table, remove_orphaned_forks
 from omnigraph_ops.stages.cleanup.plan import plan_cleanup
 from omnigraph_ops.stages.freeze.observe import verify_cut
 from omnigraph_ops.stages.freeze.take import extend_freeze, freeze_graph, hold_version, list_holds, read_freeze, release
@@ -125,12 +125,13 @@ def test_plans_made_before_do_not_get_past_a_freeze(demo_graph: DemoGraph) -> No
     freeze_graph(graph)
     for apply in (
         lambda: cleanup_all(graph, cleanup),
-        lambda: cleanup_table(graph, cleanup, KNOWS),
         lambda: apply_repair(graph, preview),
         lambda: apply_orphans(graph, orphans),
     ):
         with pytest.raises(GraphFrozen):
             apply()
+    stats = cleanup_table(graph, cleanup, KNOWS)
+    assert (stats.old_versions_removed, stats.kept is None) == (0, False), "a task of a night is not refused for that"
 
 
 @pytest.mark.slow
@@ -624,3 +625,36 @@ def test_a_table_of_a_lot_that_is_frozen_before_its_turn_is_skipped(demo_graph: 
     frozen, other = optimize_on_worker(graph.uri, graph.settings, (PERSON, KNOWS))
     assert (frozen.skipped, frozen.error, frozen.committed) == (SkipReason.FROZEN, None, False)
     assert (other.skipped, other.committed) == (None, True)
+
+
+def test_a_cleanup_keeps_what_is_frozen_since_its_plan(demo_graph: DemoGraph, stamp: int) -> None:
+    graph = demo_graph(stamp=stamp, **SMALL)
+    plan = plan_cleanup(graph, RetentionPolicy(keep_versions=1))
+    freeze = freeze_graph(graph, tables=(PERSON,), owner="ann")
+    report = cleanup_all(graph, plan)
+    rows = {table.table_key: table for table in report.tables}
+    assert f"{PERSON} of {graph.uri} is frozen by ann" in (rows[PERSON].kept or "")
+    assert (rows[PERSON].error, rows[PERSON].old_versions_removed, report.outcome().problem) == (None, 0, "")
+    assert rows[KNOWS].old_versions_removed
+    assert cleanup_table(graph, plan, PERSON).kept
+    unfreeze(graph, freeze.freeze_id)
+    assert cleanup_table(graph, plan, PERSON).old_versions_removed
+
+
+def test_a_cleanup_keeps_forks_that_are_frozen_since_its_plan(demo_graph: DemoGraph) -> None:
+    graph = demo_graph(**SMALL, written_branches=1)
+    graph.manifest().branches.delete("review/hires-1")
+    plan = plan_cleanup(graph, RetentionPolicy(keep_versions=1))
+    freeze_graph(graph)
+    assert PERSON in {fork.table_key for fork in plan.orphaned_forks}
+    assert remove_orphaned_forks(graph, plan) == ()
+
+
+def test_the_shell_says_what_a_freeze_kept_from_a_cleanup(
+    demo_graph: DemoGraph, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    graph, plan, cli = demo_graph(**SMALL), str(tmp_path / "plan"), runner(capsys)
+    assert cli("cleanup --keep 1", graph.uri, "--save-plan", plan).code == 0
+    freeze_graph(graph, tables=(PERSON,), owner="ann")
+    done = cli("cleanup --confirm", graph.uri, "--plan", plan)
+    assert (done.code, f"kept: {PERSON} of {graph.uri} is frozen by ann" in done.out) == (0, True)

@@ -6,11 +6,14 @@ from collections.abc import Callable
 
 import pytest
 
+from omnigraph_ops.coordination.landing import land
 from omnigraph_ops.coordination.state import OPERATIONS_DIR
-from omnigraph_ops.errors import LeaseHeld, OutcomeUnknown
+from omnigraph_ops.errors import LeaseHeld, OutcomeUnknown, StalePlan
 from omnigraph_ops.graph import Graph, open_graph
+from omnigraph_ops.graph.layout import version_path
 from omnigraph_ops.graph.sidecars import sidecar_names
 from omnigraph_ops.graph.stamp3 import Stamp3
+from omnigraph_ops.lance.commits import ConfigRemoval
 from omnigraph_ops.models.optimize import OptimizeReport
 from omnigraph_ops.stages.optimize.run import optimize_all, optimize_table
 from omnigraph_ops.stages.optimize.units import optimize_internal
@@ -22,13 +25,13 @@ from omnigraph_ops.stages.repair.run import apply_repair, preview_repair
 from omnigraph_ops.storage.store import Storage
 from tests.conftest import DemoGraph
 from tests.support.beside import Beside
-from tests.support.edges import raising, when_asked, when_published
+from tests.support.edges import raising, when_asked, when_committed, when_published
 from tests.support.leases import bury_holders, take_over
 from tests.support.orphans import plant, run
 from tests.support.record_truth import Seen
 from tests.support.sidecars import arm, move
 from tests.support.waits import shorten_waits
-from tests.support.writers import delete_first, drift
+from tests.support.writers import copies, delete_first, drift, entry_of, write
 
 PERSON = "node:Person"
 Effect = Callable[[Graph], object]
@@ -128,3 +131,25 @@ def test_a_table_that_another_run_optimized_is_not_told_of_the_one_that_lost_its
     assert [table.committed for table in others[0].tables] == [True]
     assert "taken over" in str(came.error)
     assert (came.committed, came.fragments_removed, came.published_version) == (False, 0, None)
+
+
+def test_a_commit_that_lands_below_what_others_published_is_not_told_as_published(
+    demo_graph: DemoGraph, monkeypatch: pytest.MonkeyPatch, stamp: int
+) -> None:
+    """It hung until the lease was taken over, and a cleanup had removed the version that has its number."""
+    graph = demo_graph(stamp=stamp, loads=3, rows=20, node_types=1)
+    before = entry_of(graph, PERSON)
+
+    def overtaken() -> None:
+        take_over(graph.storage)
+        for name in sidecar_names(graph.storage):
+            graph.storage.delete(f"__recovery/{name}")
+        for prefix in ("one", "two"):
+            write(graph, PERSON, copies(prefix))
+        graph.storage.delete(version_path(before.path, before.version + 1, None))
+
+    when_committed(monkeypatch, overtaken)
+    with pytest.raises(StalePlan, match="another writer published"):
+        land(graph, before, [ConfigRemoval(keys=("none",))], unit="config")
+    assert not sidecar_names(graph.storage)
+    assert entry_of(graph, PERSON).version == before.version + 2

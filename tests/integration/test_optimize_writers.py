@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -12,6 +13,8 @@ from omnigraph_ops.coordination.landing import land
 from omnigraph_ops.coordination.rewrite_journal import TaskOrder, TaskOutcome
 from omnigraph_ops.errors import OpsError, StalePlan
 from omnigraph_ops.graph import Graph
+from omnigraph_ops.graph.graph import spec_of
+from omnigraph_ops.graph.schema import Catalog
 from omnigraph_ops.lance.commits import RewriteChange
 from omnigraph_ops.lance.gateway import CommitConflict, Dataset
 from omnigraph_ops.lance.tables import execute_task, plan_tasks
@@ -144,3 +147,21 @@ def test_results_are_committed_beside_rows_that_came_meanwhile(demo_graph: DemoG
     assert land(graph, stale, [change], unit="rewrite").landed == 1
     assert rows_by_id(graph) == rows
     assert_no_leftovers(graph)
+
+
+def test_a_schema_that_was_changed_since_the_graph_was_opened_is_another_writer(
+    demo_graph: DemoGraph, stamp: int
+) -> None:
+    """An index is planned on a property that has another name by now."""
+    graph = demo_graph(stamp=stamp, **PEOPLE)
+    person = spec_of(graph, entry_of(graph, "node:Person"))
+    old = {"name": "called", "age": "years"}
+    earlier = replace(
+        person,
+        properties=tuple(replace(p, name=old.get(p.name, p.name)) for p in person.properties),
+        indexed=tuple(old.get(name, name) for name in person.indexed),
+    )
+    tables = (earlier, *(t for t in graph.catalog.tables if t is not person))
+    stats = optimize_table(replace(graph, catalog=Catalog(tables=tables)), "node:Person")
+    assert (stats.error, stats.preempted) == (None, 1)
+    assert optimize_table(graph, "node:Person").committed is False

@@ -161,18 +161,22 @@ def test_a_fork_stays_where_somebody_comes_right_before_its_removal(
     assert forks_of(graph, PERSON) == {ONE}
 
 
-def test_no_fork_of_a_frozen_table_goes_and_none_at_all_beside_something_pending(demo_graph: DemoGraph) -> None:
+def test_no_fork_of_a_frozen_table_goes_and_none_at_all_beside_something_pending(
+    demo_graph: DemoGraph, caplog: pytest.LogCaptureFixture
+) -> None:
     graph = demo_graph(stamp=6, **SMALL, written_branches=1)
     graph.manifest().branches.delete(ONE)
     plan = plan_cleanup(graph, ALL_VERSIONS)
     freeze_graph(graph, tables=[PERSON])
-    (failed,) = remove_orphaned_forks(graph, plan)
-    assert f"{PERSON} of {graph.target} is frozen by" in (failed.error or "")
+    assert remove_orphaned_forks(graph, plan) == ()
+    assert f"fork {ONE} of {PERSON} is kept: {PERSON} of {graph.target} is frozen by" in caplog.text
     arm(graph)
     with pytest.raises(RecoveryPending, match="1 pending recovery sidecar"):
         remove_orphaned_forks(graph, plan)
     assert forks_of(graph, PERSON) == {ONE}
-    of = Unit(name="fork", stage="cleanup", digest="", table_key=PERSON, table_path=failed.table_path, branch=ONE)
+    of = Unit(
+        name="fork", stage="cleanup", digest="", table_key=PERSON, table_path=entry_of(graph, PERSON).path, branch=ONE
+    )
     assert Cleanup().told(graph, of) is None, "a run that was killed by then did nothing"
 
 

@@ -19,6 +19,7 @@ from omnigraph_ops.stages.recovery.check import check
 from omnigraph_ops.stages.recovery.recover import recover
 from omnigraph_ops.stages.repair.run import apply_repair, preview_repair
 from tests.interop.engine import EVOLVED_SCHEMA, SCHEMA, Engine, engine, people
+from tests.support.edges import when_committed
 from tests.support.sidecars import TABLE, arm, move
 from tests.support.writers import entry_of
 
@@ -100,6 +101,23 @@ def assert_nothing_left(oracle: Engine, root: Path) -> None:
     """Neither we nor the engine find anything to do."""
     assert {t.decision for t in plan_optimize(open_graph(str(root))).tables} == {OptimizeDecision.NO_OP}
     assert [key for key, table in oracle.optimize(root).items() if table["committed"]] == []
+
+
+@pytest.mark.parametrize("stamp", [3, 6])
+def test_a_property_that_is_renamed_beside_an_optimize_is_another_writer(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, stamp: int
+) -> None:
+    oracle, root = engine(stamp), tmp_path / "g.omni"
+    loaded_graph(oracle, root)
+    renamed = SCHEMA.replace("age: I64? @index", 'years: I64? @index @rename_from("age")')
+    when_committed(monkeypatch, lambda: oracle.apply_schema(root, renamed))
+    (stats,) = optimize_all(open_graph(str(root)), tables=("node:Person",)).tables
+    assert (stats.error, stats.preempted) == (None, 1)
+    rows = oracle.export(root)
+    assert all('"years"' in row for row in rows if '"Person"' in row)
+    maintain_by_optimize(root)
+    assert oracle.export(root) == rows
+    assert_nothing_left(oracle, root)
 
 
 @pytest.mark.parametrize("stamp", [3, 6])

@@ -118,4 +118,4 @@ def test_of_a_reply_of_s3_its_reason_is_told_and_no_key(reply: str) -> None:
 def test_a_right_that_is_missing_is_told_by_its_code() -> None:
     reply = "<?xml version='1.0'?><Error><Code>AccessDenied</Code></Error>"
     said = errors.reason_of(OSError(f"Client error with status 403 Forbidden: {reply}"))
-    assert "Forbidden: AccessDenied; give this account the rights" in said
+    assert "Forbidden: AccessDenied; no row is lost; give this account the rights" in said

@@ -18,7 +18,7 @@ from omnigraph_ops.coordination.holds import announced
 from omnigraph_ops.coordination.lease import LeaseKeeper, committer_turn
 from omnigraph_ops.coordination.sealed import verify
 from omnigraph_ops.coordination.shared_turn import shared_turn
-from omnigraph_ops.errors import CorruptGraph, OpsError, StalePlan, StorageError, UnknownTable
+from omnigraph_ops.errors import RIGHTS, CorruptGraph, GraphFrozen, OpsError, StalePlan, StorageError, UnknownTable
 from omnigraph_ops.graph.graph import Graph
 from omnigraph_ops.graph.lance_manifest import stored_versions
 from omnigraph_ops.graph.layout import INTERNAL_DATASETS
@@ -77,7 +77,7 @@ def cleanup_all(graph: Graph, plan: CleanupPlan, *, progress: Progress = SILENT)
             return
         stats.append(done)
         removed = f"{count(done.old_versions_removed, 'version')}, {human_bytes(done.bytes_removed)} removed"
-        progress(f"{table.table_key}: {done.error or removed}")
+        progress(f"{table.table_key}: {done.error or done.kept or removed}")
         meter.add(table.estimated_bytes if done.old_versions_removed else 0)
 
     in_parallel(one, [t for t in plan.tables if not _is_internal(t)], workers=side_by_side(graph.settings))
@@ -126,9 +126,12 @@ def _remove_forks(graph: Graph, plan: CleanupPlan) -> tuple[OrphanedFork, ...]:
     with contextlib.suppress(Stopped):
         for fork in plan.orphaned_forks:
             graph.run.check()
-            refuse_lasting(graph)
             try:
-                refuse_frozen(graph, fork.table_key)
+                refuse_lasting(graph, table_key=fork.table_key)
+            except GraphFrozen as error:  # it stays, as one that is no orphan any more
+                _LOG.warning("fork %s of %s is kept: %s", fork.branch, fork.table_key, error)
+                continue
+            try:
                 removed = _remove_fork(graph, plan, fork)
             except OpsError as error:
                 outcomes.append(replace(fork, error=str(error)))
@@ -220,6 +223,8 @@ def _cleanup_table(graph: Graph, plan: CleanupPlan, table: TableCleanupPlan) -> 
             announced(graph.storage, table.table_path, branch=None, versions=table.versions),
         ):
             done = _remove(graph, plan, table, keeper)
+    except GraphFrozen as error:  # as in a plan made now: a backup that begins beside a night is no failure of it
+        return CleanupStats(table_key=table.table_key, kept=str(error)), None
     except OpsError as error:
         if done is None:
             raise
@@ -294,7 +299,7 @@ def _remove(
 
 
 def _removable_now(graph: Graph, table: TableCleanupPlan) -> tuple[TableEntry, Tables]:
-    """A fresh look at a table whose versions may be collected right now; raises `StalePlan` otherwise. Reads."""
+    """A fresh look at a table whose versions may be collected right now. Raises `StalePlan`, `GraphFrozen`. Reads."""
     refused: str | None = None
     for _ in looks(graph):
         view = look(graph, table.table_key)
@@ -309,6 +314,7 @@ def _removable_now(graph: Graph, table: TableCleanupPlan) -> tuple[TableEntry, T
             return entry, tables
         if tables.is_internal or graph.open_head(entry).version == entry.version:
             break  # no writer between its commit and its publish is the reason
+    refuse_frozen(graph, table.table_key)
     raise StalePlan(f"{table.table_key}: {refused}; nothing was deleted")
 
 
@@ -346,9 +352,8 @@ def _prove_gone(graph: Graph, entry: TableEntry, doomed: tuple[int, ...]) -> Non
     """Fail when versions that were to go are still there: Lance passes over a delete that the store refuses. Reads."""
     left = stored_versions(graph.storage, entry.path) & set(doomed)
     if left:
-        raise StorageError(
-            f"{len(left):,} of {count(len(doomed), 'version')} still there; may this account delete objects?"
-        )
+        stays = f"{len(left):,} of {count(len(doomed), 'version')} still there, although no delete failed"
+        raise StorageError(f"{stays}; no row is lost; {RIGHTS}")
 
 
 def _refuse_more(table_key: str, files: Iterable[PlannedFile], approved: Iterable[PlannedFile]) -> None:

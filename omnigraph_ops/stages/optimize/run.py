@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 
@@ -32,7 +33,7 @@ from omnigraph_ops.errors import (
 from omnigraph_ops.graph.graph import Graph, select_entries
 from omnigraph_ops.graph.sidecars import engine_root
 from omnigraph_ops.graph.state import TableEntry
-from omnigraph_ops.lance.gateway import CommitConflict
+from omnigraph_ops.lance.gateway import CommitConflict, LanceFailure
 from omnigraph_ops.models.optimize import (
     Executor,
     OptimizeDecision,
@@ -291,11 +292,36 @@ def _optimize(graph: Graph, executor: TaskExecutor, work: _Work, progress: Progr
         reraise=True,
     )
     try:
-        return looking(_attempt_table, graph, executor, work, progress)
+        return looking(_attempt_as_accepted, graph, executor, work, progress)
     except GraphFrozen as error:
         # A plan that is made now says the same. A backup that begins beside a run is no failure of the run.
         progress(str(error))
         return replace(work.stats(graph, executor), skipped=SkipReason.FROZEN)
+
+
+def _attempt_as_accepted(graph: Graph, executor: TaskExecutor, work: _Work, progress: Progress) -> TableStats:
+    """As `_attempt_table`, by the schema that is accepted now where another writer was there before. Writes.
+
+    Raises:
+        StalePlan: it failed, and the schema was changed meanwhile: a property may have another name.
+    """
+    with contextlib.suppress(OpsError):  # in the middle of a schema apply
+        graph = graph.with_current_schema() if work.preempted else graph
+    try:
+        return _attempt_table(graph, executor, work, progress)
+    except (LanceFailure, TransientError) as error:
+        if not _has_new_schema(graph):
+            raise
+        changed = f"the schema of {graph.uri} was changed while {work.table_key} was optimized"
+        raise StalePlan(f"{changed}: {error}; no row is lost; run again") from error
+
+
+def _has_new_schema(graph: Graph) -> bool:
+    """Whether another schema is accepted than the one that the graph was opened with. Reads."""
+    try:
+        return graph.with_current_schema().catalog != graph.catalog
+    except OpsError:
+        return False  # the error that made somebody ask says more
 
 
 def _attempt_table(graph: Graph, executor: TaskExecutor, work: _Work, progress: Progress) -> TableStats:

@@ -99,6 +99,8 @@ def test_a_cleanup_tells_what_became_of_everything_that_was_approved() -> None:
         "1 of the 49 approved versions stay, because they are protected since"
     )
     assert "; 43 approved versions were already gone" in cleaned(stats, replace(kept, error="denied")).outcome().detail
+    frozen = CleanupStats(table_key="node:C", kept="it is frozen by ann")
+    assert cleaned(stats, frozen).outcome().detail == f"{done}; 1 table kept, because of a freeze since"
 
 
 def test_what_the_first_attempt_removed_was_not_gone_already() -> None:

@@ -84,18 +84,21 @@ RIGHTS = "give this account the rights of docs/reference/rights.md, then run aga
 @pytest.mark.parametrize(
     ("error", "reason"),
     [
-        (of_the_system(errno.ENOSPC), "No space left on device; free space there, then run again"),
-        (of_the_system(errno.EDQUOT), "Disk quota exceeded; free space there, then run again"),
-        (of_the_system(errno.EROFS), "Read-only file system; mount that file system writable, or name another place"),
-        (of_the_system(errno.EACCES), f"Permission denied; {RIGHTS}"),
+        (of_the_system(errno.ENOSPC), "No space left on device; no row is lost; free space there, then run again"),
+        (of_the_system(errno.EDQUOT), "Disk quota exceeded; no row is lost; free space there, then run again"),
+        (
+            of_the_system(errno.EROFS),
+            "Read-only file system; no row is lost; mount that file system writable, or name another place",
+        ),
+        (of_the_system(errno.EACCES), f"Permission denied; no row is lost; {RIGHTS}"),
         (of_the_system(errno.EISDIR), "Is a directory"),
-        (PermissionError("Access Denied"), f"Access Denied; {RIGHTS}"),
-        (PermissionError("Forbidden"), f"Forbidden; {UNSAID}"),
-        (OSError("Bad Request"), f"Bad Request; {UNSAID}"),
+        (PermissionError("Access Denied"), f"Access Denied; no row is lost; {RIGHTS}"),
+        (PermissionError("Forbidden"), f"Forbidden; no row is lost; {UNSAID}"),
+        (OSError("Bad Request"), f"Bad Request; no row is lost; {UNSAID}"),
         (StorageError(f"cannot delete x: Access Denied; {RIGHTS}"), f"cannot delete x: Access Denied; {RIGHTS}"),
         (
             OSError("LanceError(IO): No space left on device (os error 28), /l/src/a.rs:1:2"),
-            "No space left on device (os error 28); free space there, then run again",
+            "No space left on device (os error 28); no row is lost; free space there, then run again",
         ),
         (
             OSError("Failed to get AWS credentials: CredentialsNotLoaded(CredentialsNotLoaded { .. })"),
@@ -109,7 +112,7 @@ def test_what_can_be_done_is_said_once(error: Exception, reason: str) -> None:
 
 
 def test_a_fault_of_the_store_says_what_to_do() -> None:
-    words = r"^cannot write a\.json: No space left on device; free space there"
+    words = r"^cannot write a\.json: No space left on device; no row is lost; free space there"
     with pytest.raises(StorageError, match=words), translated("write", "a.json"):
         raise of_the_system(errno.ENOSPC)
 
