@@ -23,13 +23,9 @@ from omnigraph_ops.graph.references import lost_reference
 from omnigraph_ops.graph.stamp import newest_foreign
 from omnigraph_ops.graph.state import BranchState, GraphCommit, TableEntry, by_id
 from omnigraph_ops.lance.gateway import Dataset, DatasetMissing, LanceGateway
-from omnigraph_ops.lance.versions import (
-    VersionFacts,
-    branch_base_paths,
-    existing_versions,
-    needed_files,
-)
+from omnigraph_ops.lance.versions import VersionFacts, branch_base_paths, existing_versions, needed_files
 from omnigraph_ops.models.cleanup import (
+    SHORTEST_AGE_SECONDS,
     UNREADABLE,
     ProtectedVersion,
     RetentionPolicy,
@@ -132,7 +128,11 @@ def candidates(versions: Sequence[VersionFacts], policy: RetentionPolicy, now_us
     old = versions[:-kept]
     if policy.older_than_secs is not None:
         cutoff = now_us - policy.older_than_secs * _MICROS
-        old = [v for v in old if v.committed_at_us < cutoff]
+        # Who began while a version was current may need it still, however old it is: a branch that is being made. A
+        # shorter age is demanded by name.
+        in_use = now_us - SHORTEST_AGE_SECONDS * _MICROS if policy.older_than_secs >= SHORTEST_AGE_SECONDS else now_us
+        left_at = {v.version: after.committed_at_us for v, after in pairwise(versions)}
+        old = [v for v in old if v.committed_at_us < cutoff and left_at[v.version] < in_use]
     return tuple(v.version for v in old)
 
 

@@ -50,6 +50,14 @@ def test_older_than_is_strict_and_never_takes_the_newest(seconds: int, gone: tup
     assert candidates(history(1, 2, 3), policy(older_than=seconds), NOW) == gone
 
 
+@pytest.mark.parametrize(("left", "gone"), [(1, ()), (3_599, ()), (3_601, (1,))])
+def test_a_version_that_was_current_within_the_last_hour_stays(left: int, gone: tuple[int, ...]) -> None:
+    """A branch that the engine began to make from it may come into being after the cleanup."""
+    now = 10 * 86_400 * 1_000_000
+    versions = [VersionFacts(version=n, committed_at_us=at) for n, at in ((1, 0), (2, now - left * 1_000_000))]
+    assert candidates(versions, policy(older_than=7 * 86_400), now) == gone
+
+
 def test_both_bounds_must_agree() -> None:
     versions = history(1, 2, 3, 4)
     assert candidates(versions, policy(2, 985), NOW) == (1,)
