@@ -53,8 +53,9 @@ def asked(path: str) -> Answers:
 def main() -> None:
     """Print one row per way that vectors lie."""
     root = Path(tempfile.mkdtemp(prefix="bench-vectors-"))
-    print("| vectors | partitions | recall before | after | bytes before | after | ratio | training / build |")
-    print("|---|---|---|---|---|---|---|---|")
+    names = ("vectors", "partitions", "recall@10 before", "after", "recall@1 before", "after")
+    print(f"| {' | '.join((*names, 'bytes before', 'after', 'ratio', 'training / build'))} |")
+    print("|---" * (len(names) + 4) + "|")
     try:
         for name, vectors in drawn().items():
             path = str(root / name.replace(" ", "-"))
@@ -70,7 +71,8 @@ def main() -> None:
             (facts,) = vector_facts(dataset)
             after = asked(path)
             print(
-                f"| {name} | {len(facts.sizes)} | {before.recall:.3f} | {after.recall:.3f} | {before.bytes_read:,} "
+                f"| {name} | {len(facts.sizes)} | {before.recall:.3f} | {after.recall:.3f} "
+                f"| {before.recall_at_1:.3f} | {after.recall_at_1:.3f} | {before.bytes_read:,} "
                 f"| {after.bytes_read:,} | {after.bytes_read / before.bytes_read:.3f} | {trained / built:.1f} |"
             )
     finally:

@@ -205,8 +205,8 @@ class Settings(BaseSettings):
     defer_index_remap: bool = False
     """Plain Lance without stable row ids: a rewrite leaves index files as they are; see docs/how-to/plain-lance.md."""
     retrain_vectors: bool = False
-    """Build vector indexes anew whose number of partitions does not fit their rows; see
-    docs/explanation/vector-indexes.md."""
+    """Build vector indexes anew whose number of partitions does not fit their rows. Queries with `limit 1` find less;
+    see docs/explanation/vector-indexes.md."""
     binary_copy: Annotated[BinaryCopy, _WORD] = BinaryCopy.AUTO
     """Whether a rewrite copies encoded pages where no row is deleted and no column is a blob: `auto`, where they are
     large, `always` or `never`; see docs/how-to/spark.md."""

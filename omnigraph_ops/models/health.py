@@ -46,6 +46,8 @@ class VectorHealth:
     """Whether entries of rows that are gone take the places of others in answers."""
     recall: float | None = None
     """The share of the ten nearest vectors that a query finds, at the engine's settings."""
+    recall_at_1: float | None = None
+    """How often a query for one neighbour finds the nearest: of several partitions the engine reads one for it."""
     recall_error: str | None = None
     """Why the queries that measure it failed."""
     bytes_per_query: int | None = None

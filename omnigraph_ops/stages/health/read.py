@@ -368,6 +368,7 @@ def _health(facts: VectorFacts, found: Answers | None, *, dead_entries: bool) ->
         problem=facts.problem,
         dead_entries=dead_entries,
         recall=found.recall if found else None,
+        recall_at_1=found.recall_at_1 if found else None,
         bytes_per_query=found.bytes_read if found else None,
         partitions_per_query=found.partitions_read if found else None,
         drift=found.drift if found else None,

@@ -21,7 +21,7 @@ _HEADER = (
 )
 _VECTOR_HEADER = (
     *("Index", "Kind", "Partitions / recommended", "Rows in smallest / largest", "Segments", "Unindexed", "Size"),
-    *("Recall@10", "Bytes per query", "Drift", "Note"),
+    *("Recall@1 / 10", "Bytes per query", "Drift", "Note"),
 )
 
 
@@ -132,7 +132,7 @@ def _cells(table: TableHealth) -> tuple[str, ...]:
 
 
 def _vector(table_key: str, index: VectorHealth) -> tuple[str, ...]:
-    asked = index.recall is not None and index.bytes_per_query is not None
+    asked = index.recall is not None and index.recall_at_1 is not None
     notes = ["deleted rows take places among the nearest; optimize folds it"] if index.dead_entries else []
     notes += [f"queries fail: {index.recall_error}"] if index.recall_error else []
     notes += [f"{index.problem}; optimize --retrain-vectors improves it if its vectors allow"] if index.problem else []
@@ -144,7 +144,7 @@ def _vector(table_key: str, index: VectorHealth) -> tuple[str, ...]:
         str(index.segments),
         f"{index.uncovered_rows:,}",
         human_bytes(index.size_bytes),
-        f"{index.recall:.2f}" if asked else "not asked",
+        f"{index.recall_at_1:.2f} / {index.recall:.2f}" if asked else "not asked",
         human_bytes(index.bytes_per_query or 0) if asked else "",
         f"{index.drift:g}" if asked else "",
         "; ".join(notes),

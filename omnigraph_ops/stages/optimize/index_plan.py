@@ -94,7 +94,12 @@ def with_retrains(folds: Sequence[IndexFold], vectors: Iterable[VectorFacts]) ->
             fold = by_name.get(index.name) or IndexFold(
                 name=index.name, columns=(index.column,), segments=index.segments, uncovered_fragments=0
             )
-            by_name[index.name] = replace(fold, retrain=True, why=index.problem)
+            costs = (
+                ""
+                if index.wanted == 1
+                else "; then a query with `limit 1` reads one partition, and may miss the nearest"
+            )
+            by_name[index.name] = replace(fold, retrain=True, why=f"{index.problem}{costs}")
     return tuple(sorted(by_name.values(), key=lambda fold: fold.name))
 
 

@@ -70,6 +70,7 @@ def test_clusters_become_partitions_that_queries_need_not_all_read(tmp_path: Pat
     assert after is not None
     assert (facts.problem, len(facts.sizes), facts.rows) == (None, 16, 16 * TARGET_ROWS)
     assert after.recall == before.recall == 1
+    assert after.recall_at_1 == before.recall_at_1 == 1
     assert after.bytes_read * 10 < before.bytes_read
 
 
@@ -86,6 +87,7 @@ def test_vectors_without_clusters_are_found_as_well_and_cost_no_more(tmp_path: P
     assert after is not None
     assert facts.problem is None
     assert after.recall >= 0.95
+    assert after.recall_at_1 < 0.95 < before.recall_at_1, "the engine reads one partition for one neighbour"
     assert after.bytes_read < before.bytes_read * 1.2
 
 

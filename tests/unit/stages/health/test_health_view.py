@@ -65,15 +65,27 @@ def test_every_vector_index_has_a_row_that_says_what_is_wrong() -> None:
         size_bytes=2048,
         problem="v_idx has 1 partition",
         recall=0.5,
+        recall_at_1=0.25,
         bytes_per_query=1024,
         drift=1.5,
     )
-    fine = replace(asked, name="w_idx", problem=None, recall=None, bytes_per_query=None, drift=None)
+    fine = replace(asked, name="w_idx", problem=None, recall=None, recall_at_1=None, bytes_per_query=None, drift=None)
     table = TableHealth(table_key="node:A", score=100, vectors=(asked, fine))
     view = Health().view(HealthReport(uri="/g", stamp=6, graph_version=1, score=100, tables=(table,)))
     first, second = view.sections[1].rows
     assert first == (
-        *("node:A v_idx", "IVF_FLAT l2", "1 / 4", "20,000 / 20,000", "2", "12", "2.0 KiB", "0.50", "1.0 KiB", "1.5"),
+        *(
+            "node:A v_idx",
+            "IVF_FLAT l2",
+            "1 / 4",
+            "20,000 / 20,000",
+            "2",
+            "12",
+            "2.0 KiB",
+            "0.25 / 0.50",
+            "1.0 KiB",
+            "1.5",
+        ),
         "v_idx has 1 partition; optimize --retrain-vectors improves it if its vectors allow",
     )
     assert second[7:] == ("not asked", "", "", "")
