@@ -51,7 +51,7 @@ class RetentionTerms(Request, Generic[E]):
     keep: Annotated[Count | None, Option(metavar="N")] = None
     """Retain the N newest versions of each table."""
     older_than: Annotated[Seconds | None, Option(metavar="DURATION")] = None
-    """Remove only versions older than this, as in `7d`; from `1h` on none that was the newest within the last hour. With
+    """Remove only versions older than this, as in `7d`; from `1h` on none that was the newest in the last hour. With
     a number, both must agree."""
     expiry: Annotated[E | None, Option(section="Snapshot expiry", flag="expire")] = None
     """Instead of number and age, which have to be empty then."""
@@ -94,7 +94,7 @@ class RewriteTerms(Request):
     auto: Annotated[bool, Option(section=POLICY)] = False
     """Only tables past a threshold: small fragments, unindexed rows, deleted rows."""
     retrain_vectors: Annotated[bool, Option(section=POLICY)] = False
-    """Build vector indexes anew whose number of partitions does not fit their rows. Queries with `limit 1` find less."""
+    """Build vector indexes anew whose partitions do not fit their rows. Queries with `limit 1` then find less."""
 
 
 Pace = Annotated[

@@ -137,6 +137,24 @@ def test_a_writer_that_does_not_drain_is_given_its_way(graph: Graph) -> None:
     assert current_lock(graph) is None
 
 
+def test_a_schema_apply_that_takes_the_place_of_the_fence_is_given_its_way(graph: Graph) -> None:
+    """The engine looks for the lock, and then writes its own without a look."""
+    sidecar = write_sidecar(graph, graph.state().entries[0], "01ARZ3NDEKTSV4RRFFQ69G5FAV", graph.uri)
+
+    class Waits(Run):
+        def pause(self, seconds: float) -> None:
+            ours = current_lock(graph)
+            assert ours is not None
+            graph.lance.delete_branch(graph.manifest(), ours.name)
+            graph.manifest().create_branch(SCHEMA_APPLY_LOCK)
+            graph.storage.delete(sidecar)
+
+    with pytest.raises(RecoveryPending, match="took the place of the fence"), fenced(graph.with_run(Waits())):
+        pytest.fail("it began beside a schema apply")
+    assert current_lock(graph) is not None
+    assert read_note(graph) is None
+
+
 def test_unlock_from_the_shell(graph: Graph, capsys: pytest.CaptureFixture[str]) -> None:
     graph.manifest().create_branch(SCHEMA_APPLY_LOCK)
     assert main(["unlock", graph.uri]) == 0
