@@ -15,6 +15,7 @@ from pathlib import Path
 import lance
 import pytest
 
+import omnigraph_ops.stages  # noqa: F401 - of a run that was cut off each unit is told by its own stage
 from omnigraph_ops.coordination.lease import committer_turn, read_lease
 from omnigraph_ops.coordination.state import RUNS_DIR
 from omnigraph_ops.graph import Graph, open_graph
@@ -49,6 +50,7 @@ from omnigraph_ops.stages.optimize import table_run
 
 real = table_run.plan_tasks
 def slow(*arguments):
+    print("slow", flush=True)
     time.sleep(120)
     return real(*arguments)
 table_run.plan_tasks = slow
@@ -210,7 +212,8 @@ def test_a_cleanup_that_is_interrupted_while_it_waits_removes_nothing(demo_graph
 def test_more_signals_abort_work_that_nothing_can_stop(demo_graph: DemoGraph, presses: int) -> None:
     graph = demo_graph(**SMALL)
     with running("-c", _SLOW, "optimize", graph.uri) as process:
-        begun(graph)
+        assert process.stdout is not None
+        assert process.stdout.readline() == "slow\n"
         for _ in range(presses):
             process.send_signal(signal.SIGINT)
             time.sleep(0.3)
