@@ -175,6 +175,10 @@ class DriftEvidence:
     """What could not be read; the evidence is then incomplete."""
 
 
+MERGE_TRANSACTION = "omnigraph-merge-"
+"""How the id of each transaction of a merge by engine 0.9.0 begins; a ULID follows."""
+
+
 class Classification(StrEnum):
     """Evidence about a table's drift, in the engine's tokens."""
 
@@ -218,6 +222,11 @@ class RepairRow:
     def publishable(self) -> bool:
         """Whether somebody may publish the newest version at all. Pure."""
         return self.readable and self.lance_head_version > self.manifest_version
+
+    @property
+    def is_of_merge(self) -> bool:
+        """Whether a merge of branches made one of the commits past the pin. Pure."""
+        return any(one.startswith(MERGE_TRANSACTION) for one in self.transactions)
 
     @property
     def is_published(self) -> bool:
@@ -315,6 +324,11 @@ class RepairReport(StageReport):
             yield (
                 f"repair refused {count(others, 'suspicious or unverifiable table')}, nothing of them changed; review "
                 "the preview and run again with --force --confirm only if publishing that drift is intended"
+            )
+        if halves := ", ".join(row.table_key for row in self.refused if row.publishable and row.is_of_merge):
+            yield (
+                f"a merge of branches that was never published wrote to {halves}: --force may publish half of it; "
+                "recover rolls it back once another write was published"
             )
         if lost:
             yield (

@@ -214,3 +214,33 @@ def test_what_a_merge_committed_after_it_was_rolled_back_is_rolled_back_too(tmp_
     oracle.load(root, people(40, 2), mode="merge")
     oracle.run("branch", "merge", "--uri", str(root), "side")
     assert set(rows) < set(oracle.export(root))
+
+
+def _one(kind: str, key: str, value: str) -> list[dict[str, object]]:
+    return [{"type": kind, "data": {key: value}}]
+
+
+@pytest.mark.parametrize(("source", "target"), [("side", "main"), ("main", "side")])
+def test_a_merge_without_a_trace_is_rolled_back_once_its_branch_moved_on(
+    tmp_path: Path, source: str, target: str
+) -> None:
+    """As if an open had withdrawn its sidecar before it moved a table, and its process was killed later."""
+    oracle, root = _with_branch(tmp_path)
+    oracle.load(root, people(10, 4), mode="merge")  # so that both have the same rows but one
+    oracle.load(root, _one("Person", "name", "merged"), mode="merge", branch=source)
+    rows, manifest = oracle.export(root, target), tmp_path / "before"
+    shutil.copytree(root / MANIFEST_DIR, manifest)
+    oracle.run("branch", "merge", "--uri", str(root), source, "--into", target)
+    shutil.rmtree(root / MANIFEST_DIR)
+    shutil.move(manifest, root / MANIFEST_DIR)
+    graph = open_graph(str(root), QUICK)
+    assert check(graph).status is CheckStatus.DRIFTED
+    assert recover(graph, grace_seconds=0).outcomes == ()  # a merge at work may look like this, and is acknowledged
+    oracle.load(root, _one("Project", "code", "later"), mode="merge", branch=target)
+    assert check(graph).status is CheckStatus.PENDING
+    assert {outcome.action for outcome in recover(graph).outcomes} == {"rolled_back"}
+    assert check(graph).status is CheckStatus.CLEAN
+    later = oracle.export(root, target)
+    assert (set(rows) < set(later), len(later)) == (True, len(rows) + 1)
+    oracle.run("branch", "merge", "--uri", str(root), source, "--into", target)
+    assert '"merged"' in "".join(oracle.export(root, target))

@@ -14,16 +14,8 @@ An engine that finds the sidecar of a writer that is at work, of this tool or of
 it for dead and restore the version before its commits, after it has published them. That restore is rolled back like a
 delete. A repair by force would publish it, and with it the loss of acknowledged rows.
 
-A merge of engine 0.9.0 that another of its processes took for dead and rolled back may go on with its next table. Its
-publish is refused, and its sidecar is gone. A repair by force would publish half of the merge. The transactions of a
-merge have ids of its time, and the audit tells which merges were rolled back: these commits are rolled back, too.
-
-A load or mutation of 0.9.0 that was rolled back goes on in the same way, and is refused at the end: nobody was told
-that it is done. Its transactions do not tell whose they are, but which Lance wrote them, and when. One of stamp 3 is
-left to a person: its publish may be no conflict with ours.
-
-An optimize of any release that was rolled back goes on, too. The engine does not take an index build for maintenance,
-so neither its repair nor ours publishes that without force. Every row of it is published already, so it is rolled back.
+What a merge, load or optimize committed after another process had removed its sidecar is rolled back, too, where it is
+proven that nobody was told that it is done: see `late.py`.
 
 A rollback puts the published rows of a table on top of such commits, and publishes that. Where such a commit was
 published by mistake, these are the rows that were there before it. Only where every one of these commits is known.
@@ -51,9 +43,9 @@ from omnigraph_ops.graph.lance_manifest import (
     name_after,
     read_manifest,
 )
-from omnigraph_ops.graph.layout import chain_folder, is_ulid, made_at_us, new_ulid
+from omnigraph_ops.graph.layout import chain_folder, new_ulid
 from omnigraph_ops.graph.publish import publish, table_update, version_update
-from omnigraph_ops.graph.sidecars import SidecarPin, rolled_back
+from omnigraph_ops.graph.sidecars import SidecarPin
 from omnigraph_ops.graph.state import BranchState, TableEntry, TableUpdate
 from omnigraph_ops.lance.commits import drafted, restored
 from omnigraph_ops.lance.evidence import other_rows, wrong_content
@@ -61,6 +53,7 @@ from omnigraph_ops.lance.gateway import Dataset, DatasetMissing, live_rows
 from omnigraph_ops.models.health import RecoverReport, RecoveryOutcome
 from omnigraph_ops.models.runs import Unit
 from omnigraph_ops.parallel import in_parallel
+from omnigraph_ops.stages.recovery.late import late_versions
 from omnigraph_ops.stages.recovery.unhealed import branch_findings
 
 
@@ -222,7 +215,7 @@ def overlaid(graph: Graph, entry: TableEntry) -> Overlaid | None:
         return None
     try:
         table = Overlaid.at(graph, entry)
-        if not _commits_if(partial(_all_left, graph), graph, table.chain, entry.version, table.head):
+        if not _commits_if(partial(_all_left, graph, entry), graph, table.chain, entry.version, table.head):
             return None
         graph.open_pinned(entry)  # what is damaged cannot be put on top
     except OpsError:
@@ -230,70 +223,9 @@ def overlaid(graph: Graph, entry: TableEntry) -> Overlaid | None:
     return table
 
 
-def _all_left(graph: Graph, commits: Sequence[VersionRecord]) -> bool:
-    late = frozenset[int]().union(*(of(graph, commits) for of in _LATE))
+def _all_left(graph: Graph, entry: TableEntry, commits: Sequence[VersionRecord]) -> bool:
+    late = late_versions(graph, entry.branch, commits)
     return all(c.version in late or _is_undone(graph, c) for c in commits)
-
-
-_MERGE = "omnigraph-merge-"
-"""How the id of each transaction of a merge begins; a ULID follows."""
-_ONE_WRITE_US = 60_000_000
-"""From the plan of a merge, with the ids of its transactions, to its sidecar, with its operation id; and from the
-rollback of a load to the last of its commits."""
-
-
-def _of_dead_merges(graph: Graph, commits: Sequence[VersionRecord]) -> frozenset[int]:
-    """The versions that merges made which were rolled back, with the index builds on top of them. Reads."""
-    ids = {c.version: str(c.transaction_id).removeprefix(_MERGE) for c in commits if _is_of_merge(c)}
-    if not ids:
-        return frozenset()
-    dead = [merge.armed_at_us for merge in rolled_back(graph, "BranchMerge")]
-    if not all(any(0 <= at - made_at_us(one) <= _ONE_WRITE_US for at in dead) for one in ids.values()):
-        return frozenset()
-    return frozenset(
-        c.version for c in commits if c.version in ids or (c.version > min(ids) and c.operation in CONTENT_PRESERVING)
-    )
-
-
-def _is_of_merge(commit: VersionRecord) -> bool:
-    name = commit.transaction_id or ""
-    return name.startswith(_MERGE) and is_ulid(name.removeprefix(_MERGE))
-
-
-_ONE_OPTIMIZE_US = 3_600_000_000
-"""How long an optimize may go on after it was rolled back: it builds the indexes of its last tables."""
-_WRITES = frozenset({"Append", "Update", "Delete", "Overwrite"})
-
-
-def _of_dead_optimizes(graph: Graph, commits: Sequence[VersionRecord]) -> frozenset[int]:
-    """The engine's versions that changed no row and may be of an optimize that was rolled back. Reads."""
-    kept = [c for c in commits if c.operation in CONTENT_PRESERVING and graph.format.is_of_engine(c.writer)]
-    return _made_while(graph, kept, ("Optimize",), _ONE_OPTIMIZE_US)
-
-
-def _of_dead_loads(graph: Graph, commits: Sequence[VersionRecord]) -> frozenset[int]:
-    """The engine's versions that changed rows while a load or mutation that was rolled back may have gone on. Reads."""
-    if not graph.format.compares_heads:
-        return frozenset()  # it may be alive, and be acknowledged all the same
-    written = [c for c in commits if c.operation in _WRITES and graph.format.is_of_engine(c.writer)]
-    return _made_while(graph, written, ("Load", "Mutation"), _ONE_WRITE_US)
-
-
-def _made_while(
-    graph: Graph, commits: Sequence[VersionRecord], kinds: Sequence[str], at_most_us: int
-) -> frozenset[int]:
-    """Those of the versions that were made within a minute before a write was rolled back, or so long after. Reads."""
-    dead = rolled_back(graph, *kinds) if commits else ()
-    spans = [(max(one.armed_at_us, one.judged_at_us - _ONE_WRITE_US), one.judged_at_us + at_most_us) for one in dead]
-    return frozenset(
-        c.version
-        for c in commits
-        if c.committed_at_us is not None and any(begin <= c.committed_at_us <= end for begin, end in spans)
-    )
-
-
-_LATE = (_of_dead_merges, _of_dead_optimizes, _of_dead_loads)
-"""What goes on after another process rolled it back, without a sidecar."""
 
 
 def roll_back(graph: Graph) -> Iterator[RecoveryOutcome]:

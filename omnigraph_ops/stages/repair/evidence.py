@@ -18,6 +18,7 @@ from omnigraph_ops.graph.state import BranchState, TableEntry
 from omnigraph_ops.lance.gateway import Dataset
 from omnigraph_ops.lance.tables import IndexFacts, index_facts
 from omnigraph_ops.models.repair import (
+    MERGE_TRANSACTION,
     BranchEvidence,
     Coverage,
     DriftEvidence,
@@ -108,6 +109,14 @@ def if_not_published() -> tuple[str, ...]:
         "The engine's loads, updates, deletes and schema changes of this table refuse until it is repaired.",
         "The cleanup of engines before 0.9 does not look at drift and may remove the published version: do not run it.",
     )
+
+
+def _of_merge(chain: History) -> Iterator[str]:
+    if any((record.transaction_id or "").startswith(MERGE_TRANSACTION) for record in chain.records):
+        yield (
+            "Readers of main see a merge that was never published, perhaps only half of it: rows of other tables may "
+            "be missing, and edges may lead nowhere. `recover` rolls it back once another write was published."
+        )
 
 
 def _content(evidence: DriftEvidence) -> Iterator[str]:
@@ -297,7 +306,7 @@ class EvidenceCollector:
         )
         seconds = round(time.monotonic() - started, 3)
         costs = tuple(_measured(cost, self._tier, meter, seconds) for cost in found.costs)
-        return replace(found, if_published=if_published(found), costs=costs)
+        return replace(found, if_published=(*_of_merge(chain), *if_published(found)), costs=costs)
 
     def unreadable(self, error: OpsError) -> DriftEvidence:
         """The evidence of a table whose Lance HEAD cannot be opened. Pure."""
