@@ -146,11 +146,19 @@ class PlannedEffect:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class ConfirmedFile:
+    """The manifest file of a version, as its writer found it."""
+
+    e_tag: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ConfirmedVersion:
     """The version of a table that a writer is about to publish."""
 
     table_version: int
     table_branch: str | None = None
+    version_metadata: ConfirmedFile = ConfirmedFile()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

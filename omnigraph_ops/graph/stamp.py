@@ -211,6 +211,10 @@ class StampFormat:
         """Whether a graph manifest published a version of the table under that key, before a rename. Pure."""
         return False
 
+    def published_versions(self, rows: pa.Table, identity: TableIdentity) -> dict[int, tuple[str | None, str]]:
+        """The Lance branch and metadata of every version of a table that a graph manifest ever published. Pure."""
+        return {}
+
     def decode(self, context: GraphContext, rows: pa.Table, branch: str | None, manifest_version: int) -> BranchState:
         """The branch state from all rows of its graph manifest; raises `CorruptGraph`. Pure but for links."""
         raise NotImplementedError

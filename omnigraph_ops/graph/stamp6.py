@@ -87,6 +87,14 @@ class Stamp6(StampFormat):
         named = _identified(rows.filter(pc.equal(rows.column("table_key"), table_key)), "table_version")
         return any(_identity(row) == identity for row in named.select(["object_id", *_IDENTITY]).to_pylist())
 
+    def published_versions(self, rows: pa.Table, identity: TableIdentity) -> dict[int, tuple[str | None, str]]:
+        versions = _identified(rows, "table_version").select(["table_version", "table_branch", "metadata", *_IDENTITY])
+        return {
+            row["table_version"]: (row["table_branch"], row["metadata"])
+            for row in versions.to_pylist()
+            if _identity(row) == identity
+        }
+
     def decode(self, context: GraphContext, rows: pa.Table, branch: str | None, manifest_version: int) -> BranchState:
         root = context.storage.root
         data = checked_rows(rows, MANIFEST_SCHEMA_6, root)

@@ -15,10 +15,13 @@ import lance
 import pytest
 
 from omnigraph_ops.graph.lance_manifest import version_record
-from omnigraph_ops.graph.layout import MANIFEST_DIR, RECOVERY_DIR, made_at_us, new_ulid, now_us
+from omnigraph_ops.graph.layout import MANIFEST_DIR, RECOVERY_DIR, made_at_us, new_ulid, now_us, version_path
 from omnigraph_ops.graph.opening import open_graph
 from omnigraph_ops.graph.sidecars import ROLLED_BACK, append_audit, list_sidecars, sidecar_names
+from omnigraph_ops.models.cleanup import RetentionPolicy
 from omnigraph_ops.models.health import CheckStatus
+from omnigraph_ops.stages.cleanup.apply import cleanup_all
+from omnigraph_ops.stages.cleanup.plan import plan_cleanup
 from omnigraph_ops.stages.recovery.check import check
 from omnigraph_ops.stages.recovery.recover import recover
 from tests.crash.harness_state import QUICK
@@ -130,6 +133,40 @@ def test_a_write_that_confirms_what_was_rolled_back_is_rolled_back_for_good(tmp_
     assert oracle.export(root, branch) == others
     oracle.load(root, people(40, 2), mode="merge", branch=branch)
     assert set(others) < set(oracle.export(root, branch))
+
+
+@pytest.mark.parametrize("ours", [True, False], ids=["our cleanup", "its own cleanup"])
+@pytest.mark.parametrize("hangs", [True, False], ids=["in a gap", "restored"])
+@pytest.mark.parametrize("write", [_load, _delete, _merge], ids=lambda write: write.__name__[1:])
+def test_one_is_withdrawn_after_a_cleanup_too(tmp_path: Path, write: Write, hangs: bool, ours: bool) -> None:
+    oracle, root = _with_branch(tmp_path)
+    seen = _unpublished(oracle, root, write)
+    graph = open_graph(str(root), QUICK)
+    entry = entry_of(graph, "node:Person")
+    made, aside = root / version_path(entry.path, entry.version + 1, None), tmp_path / "made"
+    if hangs:
+        made.rename(aside)
+    put(root, seen.armed)
+    for n in range(3):
+        oracle.load(root, people(30 + 2 * n, 2), mode="merge")
+    rows = oracle.export(root)
+    if ours:
+        cleanup_all(graph, plan_cleanup(graph, RetentionPolicy(keep_versions=1)))
+    else:
+        oracle.run("cleanup", "--keep", "1", "--confirm", str(root))
+    assert not made.exists()
+    if hangs:
+        aside.rename(made)
+    put(root, seen.confirmed)
+    refused = oracle.run("load", "--data", str(tmp_path / "graph.jsonl"), "--mode", "merge", str(root), check=False)
+    assert "no durable rollback audit outcomes" in " ".join(refused.stderr.split())
+    assert check(graph).status is CheckStatus.PENDING
+    (outcome,) = recover(graph, grace_seconds=0).outcomes
+    assert (outcome.action, check(graph).status) == ("rolled_back", CheckStatus.CLEAN)
+    assert oracle.export(root) == rows
+    oracle.load(root, people(40, 2), mode="merge")
+    assert set(rows) < set(oracle.export(root))
+    assert all(table["skipped"] is None for table in oracle.optimize(root).values())
 
 
 def test_a_write_that_was_killed_before_it_made_lance_branches_anew_is_withdrawn(tmp_path: Path) -> None:

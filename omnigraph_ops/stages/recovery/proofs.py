@@ -17,7 +17,7 @@ rolled back, and the graph is as without it:
   another published version than the sidecar names.
 - Any write that another process took for dead and rolled back after its last commit. It goes on, confirms its commits,
   and so writes its sidecar again, without what the rollback noted there. Every later open misses these notes, and fails
-  with "no durable rollback audit outcomes".
+  with "no durable rollback audit outcomes". `after_cleanup` proves it where a cleanup removed its transactions.
 - Loads and mutations of several processes that crossed: each committed to tables of the other. The engine sees in the
   sidecar of each the commits of the other, and refuses "a restore that could discard another writer".
 - A write to Lance branches of its own that another process removed, as it rolled the write back, while a merge had the
@@ -43,6 +43,7 @@ from omnigraph_ops.graph.publish import Published
 from omnigraph_ops.graph.sidecars import AuditOutcome, ExactWrite, Sidecar, SidecarFile, SidecarPin, list_sidecars
 from omnigraph_ops.graph.state import BranchState, GraphCommit, TableEntry
 from omnigraph_ops.lance.evidence import fragment_prints, unreadable
+from omnigraph_ops.stages.recovery.after_cleanup import is_without
 from omnigraph_ops.stages.recovery.unpublished import Overlaid
 
 
@@ -85,18 +86,21 @@ def proof_of(graph: Graph, file: SidecarFile, beside: Sequence[SidecarFile] | No
     Args:
         beside: all sidecars of the graph; None to list them here.
     """
-    sidecar = file.sidecar
-    write = None if sidecar is None or sidecar.names_a_table_twice else sidecar.exact_write
-    if sidecar is None or write is None or not sidecar.tables:
-        return None
     try:
-        # The state first: what is published in between is then visible, and no proof takes it for unpublished.
-        now = graph.state(sidecar.branch)
-        visible = {commit.commit_id: commit for commit in graph.format.commits(graph.context, sidecar.branch)}
-        seen = _SeenWrite(graph=graph, file=file, sidecar=sidecar, write=write, now=now, visible=visible)
+        if (seen := _seen(graph, file)) is None:
+            return None
         return _taken_back(seen) or _refused(seen) or _swept_away(seen) or _not_forked(seen) or _entangled(seen, beside)
     except OpsError:
         return None
+
+
+def is_refused(graph: Graph, file: SidecarFile) -> bool:
+    """Whether every open of the engine fails over a rollback: its notes are lost, or the write is published. Reads."""
+    try:
+        seen = _seen(graph, file)
+    except OpsError:
+        return False
+    return seen is not None and seen.is_rolled_back and (seen.is_published or not seen.is_noted)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -118,6 +122,22 @@ class _SeenWrite:
     @property
     def is_rolled_back(self) -> bool:
         return self.write.rollback_graph_commit_id in self.visible
+
+    @property
+    def is_noted(self) -> bool:
+        return self.write.rollback_audit_outcomes is not None
+
+
+def _seen(graph: Graph, file: SidecarFile) -> _SeenWrite | None:
+    """What there is to prove something of; None where a sidecar is about no such write. Reads."""
+    sidecar = file.sidecar
+    write = None if sidecar is None or sidecar.names_a_table_twice else sidecar.exact_write
+    if sidecar is None or write is None or not sidecar.tables:
+        return None
+    # The state first: what is published in between is then visible, and no proof takes it for unpublished.
+    now = graph.state(sidecar.branch)
+    visible = {commit.commit_id: commit for commit in graph.format.commits(graph.context, sidecar.branch)}
+    return _SeenWrite(graph=graph, file=file, sidecar=sidecar, write=write, now=now, visible=visible)
 
 
 def _taken_back(seen: _SeenWrite) -> TakenBack | None:
@@ -192,9 +212,8 @@ def _refused(seen: _SeenWrite) -> Unpublishable | None:
 def _why_refused(seen: _SeenWrite) -> str | None:
     """Why every open refuses a write that is not published, to begin a sentence; None where one settles it. Pure."""
     if seen.is_rolled_back:
-        # With these an open completes the rollback.
-        is_noted = seen.write.rollback_audit_outcomes is not None
-        return None if is_noted else "another process of the engine rolled it back, and its writer went on"
+        # With its notes an open completes the rollback.
+        return None if seen.is_noted else "another process of the engine rolled it back, and its writer went on"
     if seen.sidecar.protocol_v4 is None:
         return None
     return _published_again(seen.write, seen.now) or _overtaken(seen.sidecar, seen.now)
@@ -225,7 +244,10 @@ def _of_its_own(seen: _SeenWrite, pins: Iterable[SidecarPin], why: str) -> Unpub
         table = Overlaid.of_pin(graph, seen.now, pin)
         if table is None:
             return None
-        commits = commits_after(graph.storage, table.chain, pin.expected_version, table.head)
+        # A cleanup may have removed the transactions that the published version is made of.
+        is_gone = seen.is_rolled_back and is_without(graph, seen.sidecar, seen.write, pin, table)
+        began = table.base if is_gone else pin.expected_version
+        commits = commits_after(graph.storage, table.chain, began, table.head)
         taken_along = _published_of(graph, table, pin, commits, planned)
         if taken_along or not _is_known(graph, table, pin, commits, planned):
             return None
@@ -236,7 +258,7 @@ def _of_its_own(seen: _SeenWrite, pins: Iterable[SidecarPin], why: str) -> Unpub
 def _swept_away(seen: _SeenWrite) -> Unpublishable | None:
     """A write to Lance branches from which nothing is published, and of which one is gone. Reads."""
     graph, write = seen.graph, seen.write
-    was_there = write.rollback_audit_outcomes is not None or not write.is_unconfirmed
+    was_there = seen.is_noted or not write.is_unconfirmed
     if not was_there or seen.is_rolled_back or seen.is_published:
         return None
     is_gone = False

@@ -13,7 +13,7 @@ from omnigraph_ops.graph.state import BranchState, TableEntry
 from omnigraph_ops.lance.evidence import wrong_content
 from omnigraph_ops.lance.gateway import DatasetMissing, LanceFailure
 from omnigraph_ops.models.health import SidecarClass, SidecarFinding
-from omnigraph_ops.stages.recovery.proofs import Proof, Unpublishable, proof_of
+from omnigraph_ops.stages.recovery.proofs import Proof, Unpublishable, is_refused, proof_of
 
 # These kinds move tables by content-preserving or whole-table commits, so any HEAD past an
 # unchanged pin is theirs. On stamp 6 only Optimize is still judged that way.
@@ -144,6 +144,16 @@ def _proven(proof: Proof) -> SidecarVerdict:
     )
 
 
+def _unproven(graph: Graph, file: SidecarFile) -> SidecarVerdict | None:
+    """The verdict about a write of which it is known only that no open of the engine settles it. Reads."""
+    if not is_refused(graph, file):
+        return None
+    return _review(
+        "another process of the engine rolled it back, its writer went on, and it is not proven that nothing of it is "
+        "published; an open by the engine fails"
+    )
+
+
 def _engine_decides(sidecar: Sidecar) -> SidecarVerdict:
     return SidecarVerdict(
         classification=SidecarClass.NEEDS_REVIEW,
@@ -208,7 +218,7 @@ def _judged(graph: Graph, file: SidecarFile, sidecar: Sidecar, beside: Sequence[
         pins,
         newest_version=graph.format.sidecar_version,
         branch_exists=exists,
-        proven=None if proof is None else _proven(proof),
+        proven=_proven(proof) if proof is not None else _unproven(graph, file) if exists else None,
     )
     verdict = replace(verdict, detail=verdict.detail + _spelling_note(graph, sidecar, verdict.classification))
     keys = tuple(pin.table_key for pin in pins)
