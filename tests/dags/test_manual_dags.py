@@ -270,7 +270,7 @@ def test_orphans_go_to_quarantine_when_a_person_approves(dags: Any, made: Made, 
     asked = answer_hitl("approve_orphans", "Approve")
     done = run(dags, "omnigraph_orphans", graph, confirm=True, confirm_files=0)
     assert (done.state, done.of("remove_orphans")) == ("success", ["success"])
-    assert asked[0]["subject"].startswith("Move 1 unreferenced files (about ")
+    assert asked[0]["subject"].startswith("Move 1 unreferenced file (about ")
     assert asked[0]["subject"].endswith(") to quarantine?")
     body = asked[0]["body"]
     assert "/dags/omnigraph_orphans/runs/" in body

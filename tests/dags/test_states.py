@@ -262,7 +262,7 @@ def test_without_a_confirm_the_gates_ask(run: Run) -> None:
     for task_id, subject in (
         ("approve_repair", f"Repair {KNOWS}?"),
         ("approve_cleanup", "Remove .* old versions"),
-        ("approve_orphans", "Delete 1 unreferenced files"),
+        ("approve_orphans", "Delete 1 unreferenced file"),
     ):
         up_to(run, task_id)
         gate = operator(run, task_id)

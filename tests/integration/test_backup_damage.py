@@ -119,7 +119,7 @@ def test_a_verify_that_cannot_record_its_outcome_reports_it_all_the_same(
     when_asked(monkeypatch, os, "fsync", raising(OSError(errno.EROFS, "Read-only file system")), times=None)
     found = cli("verify --json", report.backup)
     assert (found.code, [p["file"] for p in found.json["problems"]]) == (1, [file])
-    assert "verified.json: Read-only file system; mount that file" in found.json["not_recorded"]
+    assert "verified.json: Read-only file system; no row is lost; mount that file" in found.json["not_recorded"]
     told = cli("verify", report.backup)
     assert (told.code, "Traceback" in told.out + told.err) == (1, False)
     assert "Not recorded" in told.out
