@@ -337,7 +337,8 @@ class CleanupReport(TablesReport[CleanupStats]):
         of = "" if failed else f" of the {removed + gone + spared}"
         done += f"; {gone}{of} approved versions were already gone" if gone else ""
         frozen = sum(t.kept is not None for t in self.tables)
-        done += f"; {count(frozen, 'table')} kept, because of a freeze since" if frozen else ""
+        later = "kept, frozen after the plan: carry it out again after the freeze"
+        done += f"; {count(frozen, 'table')} {later}" if frozen else ""
         return done + (f"; {spared}{of} approved versions stay, because they are protected since" if spared else "")
 
 

@@ -5,6 +5,7 @@ Skipped is never counted as done: what did not happen is listed with the reason.
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -29,6 +30,8 @@ from omnigraph_ops.views.view import View, first
 
 _MOST_ROWS = 50
 _MOST_NAMED = 5
+_OF_ONE = re.compile(r"\S*/\S*|\d+")
+"""What differs between the messages of one cause: places and numbers."""
 _SPARED = (SkipReason.BELOW_THRESHOLDS, SkipReason.AUTO_OFF)
 
 
@@ -77,6 +80,8 @@ class RunFacts:
     """What was approved and no task did, a sentence for each stage."""
     done: RunResults = field(default_factory=RunResults)
     """What the tasks left, all attempts together: plans without approval, reports, outcomes."""
+    approvers: tuple[str, ...] = ()
+    """Who may answer the questions about the graph; empty: everybody who may answer any."""
     drift: tuple[DriftFinding, ...] | None = None
     """Tables that are ahead of what is published now; None: nobody looked, or could."""
 
@@ -121,13 +126,18 @@ def failed_tasks(facts: RunFacts) -> tuple[str, ...]:
 
 
 def by_cause(found: Iterable[tuple[str, str, str]]) -> Iterator[str]:
-    """One sentence for everything that failed for the same cause: the task, where that is not told, what, why. Pure."""
-    failed: dict[tuple[str, str], list[str]] = {}
+    """One sentence for everything that failed for the same cause: the task, where that is not told, what, why. Pure.
+
+    Messages that differ in paths and numbers alone have one cause; that of the first is told.
+    """
+    failed: dict[tuple[str, str], list[tuple[str, str]]] = {}
     for task, name, message in found:
-        failed.setdefault((task, message), []).append(name)
-    for (task, message), names in failed.items():
-        what = some(tuple(dict.fromkeys(names)), _MOST_NAMED)
-        yield f"{task} {what}: {message}" if task else f"{what}: {message}" if what else message
+        cause = re.sub(rf"(?<!\w){re.escape(name)}(?!\w)" if name else "$", "", _OF_ONE.sub("", message))
+        failed.setdefault((task, cause), []).append((name, message))
+    for (task, _), those in failed.items():
+        what, message = some(tuple(dict.fromkeys(name for name, _ in those)), _MOST_NAMED), those[0][1]
+        others = " (the others say so of their own files)" if any(said != message for _, said in those) else ""
+        yield f"{task} {what}: {message}{others}".lstrip() if what else f"{task}: {message}" if task else message
 
 
 def _lacks_backup(facts: RunFacts) -> bool:
@@ -357,7 +367,11 @@ def _decision(facts: RunFacts, stage: AnyPlanned, digest: str) -> str:
     if decision is None or decision.timed_out:
         why = "nobody was asked" if facts.states.get(approve) == "skipped" else "nobody was asked, or nobody answered"
         why = prose(refusal(decision, digest) or "") if decision is not None else why
-        then = f"to carry it out, trigger `{stage.dag_id}` with **Confirm** and this digest before it expires"
+        then = (
+            f"to carry it out, trigger `{stage.dag_id}` with this graph, **Confirm** and this digest before it expires"
+        )
+        if facts.approvers:
+            then = f"{some(facts.approvers, _MOST_NAMED)} may answer the question of another run about it"
         return f"{why[0].upper()}{why[1:]}. The digest of the plan is `{digest}`: {then}."
     when = f" at {moment(decision.decided_at_us)}" if decision.decided_at_us else ""
     void = f"; it does not count: {prose(decision.void)}" if decision.void else ""

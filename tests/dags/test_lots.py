@@ -111,6 +111,8 @@ def test_what_tables_of_a_lot_failed_for_is_told_once(run: Any) -> None:
     assert str(error) == "2 of 3 tables failed, the others are done: a, c: no space"
     error, _ = run(["a", "b"], a=[CorruptGraph("no space")], b=[CorruptGraph("no space")])
     assert str(error) == "2 of 2 tables failed: a, b: no space"
+    error, _ = run(["a", "b"], a=[CorruptGraph("a lacks /g/a/1.lance")], b=[CorruptGraph("b lacks /g/b/22.lance")])
+    assert str(error) == ("2 of 2 tables failed: a, b: a lacks /g/a/1.lance (the others say so of their own files)")
 
 
 def test_what_may_succeed_later_is_tried_once_more(run: Any) -> None:

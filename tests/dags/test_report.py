@@ -163,8 +163,26 @@ def test_an_unanswered_question_leads_to_the_plan_by_its_digest(graph: Graph) ->
     night.ask()
     night.answer("Reject", None)
     said = night.report()[0]["markdown"]
-    next_step = "to carry it out, trigger `omnigraph_cleanup` with **Confirm** and this digest before it expires."
+    next_step = (
+        "to carry it out, trigger `omnigraph_cleanup` with this graph, **Confirm** and this digest before it expires."
+    )
     assert f"Reject. The digest of the plan is `{night.plan['digest']}`: {next_step}" in said
+
+
+def test_an_unanswered_question_about_a_graph_with_approvers_leads_to_them(
+    graph: Graph, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    night = Night(graph)
+    night.ask()
+    night.answer("Reject", None)
+    listed = tmp_path / "graphs.yaml"
+    listed.write_text(
+        f"version: 1\ngraphs:\n  people: {{target: {graph.target}, approvals: {{approvers: [ana, bob]}}}}\n"
+    )
+    monkeypatch.setenv("OMNIGRAPH_GRAPHS_FILE", str(listed))
+    said = night.report()[0]["markdown"]
+    assert "ana, bob may answer the question of another run about it." in said
+    assert "**Confirm**" not in said
 
 
 def test_what_was_done_stays_in_the_report_of_a_run_that_is_cleared_and_planned_again(graph: Graph) -> None:

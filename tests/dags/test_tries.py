@@ -79,6 +79,15 @@ def test_tries_before_the_one_that_succeeded_are_in_the_report(optimize: Optimiz
     assert not told(optimize)
 
 
+def test_a_try_that_died_before_it_opened_the_graph_is_in_the_report(tmp_path: Path) -> None:
+    write_demo_graph(str(tmp_path / "g"), DemoSpec(node_types=1, loads=3, rows=3))
+    optimize = Optimize(open_graph(str(tmp_path / "g")))
+    optimize.run.tries[TASK] = 2
+    assert optimize.run.run((OptimizeTablesOperator, {"task_id": TASK, "lot": [PERSON]}), tmp_path / "n") == 0
+    died = "was killed before it began, or lost its worker"
+    assert told(optimize) == [f"- {TASK}: try 1 {died}; try 2 likewise; try 3 succeeded"]
+
+
 def test_a_second_try_that_could_not_open_the_graph_says_so(
     optimize: Optimize, monkeypatch: pytest.MonkeyPatch
 ) -> None:

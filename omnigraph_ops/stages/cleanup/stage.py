@@ -80,8 +80,8 @@ class CleanupRequest(TablesRequest, RetentionTerms[ExpiryRequest]):
         by_count_or_age = self.keep is not None or self.older_than is not None
         if self.expiry is not None and by_count_or_age:
             raise ValueError(
-                "snapshot expiry is a policy of its own and is never mixed with --keep or --older-than; "
-                "nothing was read or deleted"
+                "snapshot expiry is a policy of its own and is never mixed with --keep or --older-than: leave number "
+                "and age empty; nothing was read or deleted"
             )
         if self.expiry is None and not by_count_or_age:
             raise ValueError("cleanup requires at least one of --keep or --older-than; nothing was read or deleted")

@@ -135,7 +135,9 @@ def _vector(table_key: str, index: VectorHealth) -> tuple[str, ...]:
     asked = index.recall is not None and index.recall_at_1 is not None
     notes = ["deleted rows take places among the nearest; optimize folds it"] if index.dead_entries else []
     notes += [f"queries fail: {index.recall_error}"] if index.recall_error else []
-    notes += [f"{index.problem}; optimize --retrain-vectors improves it if its vectors allow"] if index.problem else []
+    if index.problem:
+        cost = "; of several partitions a query with `limit 1` reads one" if index.recommended > 1 else ""
+        notes.append(f"{index.problem}; optimize --retrain-vectors mends that if its vectors allow{cost}")
     return (
         f"{table_key} {index.name}",
         f"{index.kind} {index.metric}",

@@ -14,10 +14,11 @@ from airflow.sdk.exceptions import AirflowFailException
 
 from omnigraph_airflow import decisions
 from omnigraph_airflow.decisions import Consent, Decision, QuestionId, question_of, refusal, unanswered
+from omnigraph_airflow.graphs import approvers_of
 from omnigraph_airflow.hooks.omnigraph import GRAPH, OmnigraphHook
 from omnigraph_airflow.notify import emit_metrics, update_of
 from omnigraph_airflow.operators.base import failures_handed
-from omnigraph_airflow.run_report import Failure, RunFacts, RunReport, build, results_of
+from omnigraph_airflow.run_report import Failure, RunFacts, RunReport, build, by_cause, results_of
 from omnigraph_airflow.task_run import airflow_errors, header_of, planners, run_id_of, stages_of, states_of
 from omnigraph_ops import serde
 from omnigraph_ops.coordination import sealed
@@ -154,15 +155,24 @@ def _facts(context: Context, graph: Graph | None, target: str) -> RunFacts:
         began_us=_began(context, left),
         states=states,
         failures=_failures(context, left, states),
-        retried=tuple(_retried(left, states)),
+        retried=tuple(by_cause(("", *one) for one in _retried(left, states))),
         skipped=_skipped(left, states),
         decisions=decided,
         carried_out=carried_out,
         plans=plans,
         done=reduce(with_value, damaged, left.without_repeated(planners()).results()),
+        approvers=_approvers(target),
         drift=_drift(graph) if publishes else None,
     )
     return replace(facts, undone=tuple(_undone(facts, left)))
+
+
+def _approvers(target: str) -> tuple[str, ...]:
+    """Who may answer about the graph; empty where a fault of the graphs file hides it, which its DAG tells. Reads."""
+    try:
+        return approvers_of(target)
+    except OpsError:
+        return ()
 
 
 def _undone(facts: RunFacts, attempts: TaskJournals) -> Iterator[str]:
@@ -248,19 +258,25 @@ def _failures(context: Context, left: TaskJournals, states: Mapping[str, str | N
     return tuple(f for f in (*(f for f in told if f.instance not in given), *newer) if f.instance in failed)
 
 
-def _retried(left: TaskJournals, states: Mapping[str, str | None]) -> Iterator[str]:
-    """What became of the tries of each task that needed several since the run was last cleared, if it ended. Pure."""
+def _retried(left: TaskJournals, states: Mapping[str, str | None]) -> Iterator[tuple[str, str]]:
+    """Each task that needed several tries since the run was last cleared, if it ended, and how they ended. Pure."""
     for name, last in left.last().items():
         end = {"success": "succeeded", "failed": "failed"}.get(states.get(name) or "")
         began = last.header.started_at_us
-        tries = [one for one in left.left if (one.task.instance, one.header.started_at_us) == (name, began)]
-        if end is None or len(tries) == 1:
+        mine = [one for one in left.left if one.task.instance == name]
+        tries = [one for one in mine if one.header.started_at_us == began]
+        known = {one.task.try_number for one in mine}
+        # One that died before it opened the graph left nothing there. Tries are counted on where a run is cleared.
+        lost = [number for number in range(1, last.task.try_number) if number not in known]
+        if end is None or len(tries) + len(lost) == 1:
             continue
         tables = {key for one in tries if one.results.interruption for key in one.results.interruption.tables}
         tables |= {f.table_key for one in tries for f in one.results.failures if f.table_key}
         subject = " ".join(filter(None, (last.task.task_id, some(sorted(tables), _MOST_NAMED)))) if tables else name
-        told = [f"try {one.task.try_number} {_end_of(one)}" for one in tries[:-1]]
-        yield f"{subject}: {'; '.join((*told, f'try {last.task.try_number} {end}'))}"
+        ends = dict.fromkeys(lost, "was killed before it began, or lost its worker")
+        ends |= {one.task.try_number: _end_of(one) for one in tries[:-1]} | {last.task.try_number: end}
+        told = [f"try {n} {'likewise' if ends[n] == ends.get(n - 1) else ends[n]}" for n in sorted(ends)]
+        yield subject, "; ".join(told)
 
 
 def _end_of(one: TaskLeft) -> str:

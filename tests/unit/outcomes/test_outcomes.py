@@ -100,7 +100,10 @@ def test_a_cleanup_tells_what_became_of_everything_that_was_approved() -> None:
     )
     assert "; 43 approved versions were already gone" in cleaned(stats, replace(kept, error="denied")).outcome().detail
     frozen = CleanupStats(table_key="node:C", kept="it is frozen by ann")
-    assert cleaned(stats, frozen).outcome().detail == f"{done}; 1 table kept, because of a freeze since"
+    assert (
+        cleaned(stats, frozen).outcome().detail
+        == f"{done}; 1 table kept, frozen after the plan: carry it out again after the freeze"
+    )
 
 
 def test_what_the_first_attempt_removed_was_not_gone_already() -> None:

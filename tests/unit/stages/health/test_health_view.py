@@ -86,6 +86,7 @@ def test_every_vector_index_has_a_row_that_says_what_is_wrong() -> None:
             "1.0 KiB",
             "1.5",
         ),
-        "v_idx has 1 partition; optimize --retrain-vectors improves it if its vectors allow",
+        "v_idx has 1 partition; optimize --retrain-vectors mends that if its vectors allow; of several partitions a "
+        "query with `limit 1` reads one",
     )
     assert second[7:] == ("not asked", "", "", "")
