@@ -104,10 +104,7 @@ class Graph:
         fence = self.run_context.fence
         if fence is not None and fence.is_up and not self.has_fence():
             fence.take_down()
-            _LOG.warning(
-                "somebody removed the fence of %s; the run goes on beside writers, no longer alone",
-                self.uri,
-            )
+            _LOG.warning("somebody removed the fence of %s; the run goes on beside writers, no longer alone", self.uri)
         return self.run_context.exclusive
 
     @property
