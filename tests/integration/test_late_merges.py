@@ -9,7 +9,7 @@ import lance
 import pytest
 
 from omnigraph_ops.graph.graph import Graph
-from omnigraph_ops.graph.layout import new_ulid, now_us
+from omnigraph_ops.graph.layout import made_at_us, new_ulid, now_us
 from omnigraph_ops.graph.sidecars import ROLLED_BACK, ROLLED_FORWARD
 from omnigraph_ops.models.health import CheckStatus
 from omnigraph_ops.stages.recovery.check import check
@@ -75,7 +75,9 @@ def test_a_merge_that_its_branch_left_behind_is_rolled_back_without_an_audit(gra
 
 
 def test_one_commit_of_a_merge_that_may_be_alive_leaves_all_to_a_person(graph: Graph) -> None:
-    _goes_on(graph, now_us() - 60_000_000)
+    head = graph.state().head_commit_id
+    assert head is not None
+    _goes_on(graph, made_at_us(head) - 1_000)
     assert _drift(graph) == [(TABLE, True)]
     _goes_on(graph, now_us())
     assert _drift(graph) == [(TABLE, False)]
