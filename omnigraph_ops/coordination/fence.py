@@ -90,7 +90,7 @@ def fenced(
         on_lift: called when that happens.
 
     Raises:
-        RecoveryPending: somebody else holds the lock, or a writer did not drain in time.
+        RecoveryPending: somebody else holds the lock or took it over, or a writer did not drain in time.
     """
     drop_stale_fence(graph)
     note = _raise(graph, at_most_seconds)
@@ -102,8 +102,14 @@ def fenced(
     failure: BaseException | None = None
     try:
         _drain(graph, drain_seconds)
-        _refuse_replaced(graph, note)
-        yield graph.under(replace(graph.run_context, fence=fence))
+        behind = graph.under(replace(graph.run_context, fence=fence))
+        if not behind.has_fence():
+            # The engine looks for a lock, and then writes its own over whatever is there by then.
+            raise RecoveryPending(
+                f"a schema apply of {graph.uri} that had begun before took the place of the fence, or somebody removed "
+                "it; nothing was written; try again"
+            )
+        yield behind
     except BaseException as error:
         failure = error
         raise
@@ -225,19 +231,6 @@ def _drain(graph: Graph, seconds: float) -> None:
                 "run `omnigraph-ops check`"
             )
         graph.run.pause(_POLL_SECONDS)
-
-
-def _refuse_replaced(graph: Graph, note: FenceNote) -> None:
-    """Raise `RecoveryPending` where the lock is not ours any more. Reads.
-
-    The engine looks for a lock and then writes its own over whatever is there by then.
-    """
-    lock = current_lock(graph)
-    if lock is None or lock.identifier != note.identifier:
-        raise RecoveryPending(
-            f"a schema apply of {graph.uri} that had begun before took the place of the fence, or somebody removed it; "
-            "nothing was written; try again"
-        )
 
 
 def _lift(

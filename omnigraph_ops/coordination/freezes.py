@@ -113,8 +113,7 @@ def frozen_text(target: str, hold: Hold) -> str:
     return (
         f"{what}{_IS_FROZEN}{hold.owner}{why} since {age(time.time() - hold.created_at)}, "
         f"until {moment(int(hold.expires_at * 1e6))}{over}; nothing was written; "
-        "wait for its end, or if nobody needs it, "
-        f"`omnigraph-ops unfreeze {shlex.quote(target)} {hold.hold_id}` ends it"
+        f"wait for its end; `omnigraph-ops unfreeze {shlex.quote(target)} {hold.hold_id}` ends it if nobody needs it"
     )
 
 

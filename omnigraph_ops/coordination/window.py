@@ -289,7 +289,7 @@ class ArmedWindow:
 
         Raises:
             OutcomeUnknown: it may not be published; its sidecar is left to `recover`.
-            StalePlan: another run has the lease, and its commit is no part of what another writer published since.
+            StalePlan: the lease was lost, and the commit of this window is no part of what others published since.
         """
         newest, current, is_overtaken = self.entry.version + self.landed, self.entry, False
         try:

@@ -7,6 +7,7 @@ import json
 import os
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime, timedelta
+from typing import Any
 
 import pyarrow as pa
 
@@ -361,7 +362,19 @@ class RolledBackWrite:
 
 
 def rolled_back(graph: Graph, *kinds: str) -> tuple[RolledBackWrite, ...]:
-    """The writes of these kinds that were rolled back, by the engine or by this tool. Reads.
+    """The writes of these kinds that were rolled back, by the engine or by this tool; raises as `rollbacks`. Reads."""
+    return tuple(
+        RolledBackWrite(
+            armed_at_us=made_at_us(row["operation_id"]),
+            judged_at_us=round(row["created_at"].replace(tzinfo=UTC).timestamp() * 1_000_000),
+        )
+        for row in rollbacks(graph, "operation_id", "sidecar_writer_kind", "created_at")
+        if row["sidecar_writer_kind"] in kinds and is_ulid(row["operation_id"])
+    )
+
+
+def rollbacks(graph: Graph, *columns: str) -> tuple[dict[str, Any], ...]:
+    """These cells of every row of the recovery audit about a rollback. Reads.
 
     Raises:
         LanceFailure: the audit cannot be read.
@@ -370,17 +383,9 @@ def rolled_back(graph: Graph, *kinds: str) -> tuple[RolledBackWrite, ...]:
         dataset = graph.open_at(RECOVERIES_DIR)
     except DatasetMissing:
         return ()  # nothing was ever recovered
-    columns = ["operation_id", "recovery_kind", "sidecar_writer_kind", "created_at"]
     with lance_errors("read the recovery audit"):
-        rows = dataset.to_table(columns=columns).to_pylist()
-    return tuple(
-        RolledBackWrite(
-            armed_at_us=made_at_us(row["operation_id"]),
-            judged_at_us=round(row["created_at"].replace(tzinfo=UTC).timestamp() * 1_000_000),
-        )
-        for row in rows
-        if row["recovery_kind"] == ROLLED_BACK and row["sidecar_writer_kind"] in kinds and is_ulid(row["operation_id"])
-    )
+        rows = dataset.to_table(columns=["recovery_kind", *columns]).to_pylist()
+    return tuple(row for row in rows if row["recovery_kind"] == ROLLED_BACK)
 
 
 def open_audit(graph: Graph) -> Dataset:

@@ -337,7 +337,7 @@ class CleanupReport(TablesReport[CleanupStats]):
         of = "" if failed else f" of the {removed + gone + spared}"
         done += f"; {gone}{of} approved versions were already gone" if gone else ""
         frozen = sum(t.kept is not None for t in self.tables)
-        later = "kept, frozen after the plan: carry it out again after the freeze"
+        later = "kept, frozen after the plan was made; carry the plan out again after the freeze"
         done += f"; {count(frozen, 'table')} {later}" if frozen else ""
         return done + (f"; {spared}{of} approved versions stay, because they are protected since" if spared else "")
 

@@ -30,8 +30,8 @@ from omnigraph_ops.views.view import View, first
 
 _MOST_ROWS = 50
 _MOST_NAMED = 5
-_OF_ONE = re.compile(r"\S*/\S*|\d+")
-"""What differs between the messages of one cause: places and numbers."""
+_OF_ONE = re.compile(r"\S*/\S*|(?<=version )\d+")
+"""What differs between the messages of one cause: files and versions."""
 _SPARED = (SkipReason.BELOW_THRESHOLDS, SkipReason.AUTO_OFF)
 
 
@@ -128,16 +128,17 @@ def failed_tasks(facts: RunFacts) -> tuple[str, ...]:
 def by_cause(found: Iterable[tuple[str, str, str]]) -> Iterator[str]:
     """One sentence for everything that failed for the same cause: the task, where that is not told, what, why. Pure.
 
-    Messages that differ in paths and numbers alone have one cause; that of the first is told.
+    Messages that differ only in their own name, file or version have one cause; that of the first is told.
     """
     failed: dict[tuple[str, str], list[tuple[str, str]]] = {}
     for task, name, message in found:
-        cause = re.sub(rf"(?<!\w){re.escape(name)}(?!\w)" if name else "$", "", _OF_ONE.sub("", message))
-        failed.setdefault((task, cause), []).append((name, message))
+        general = re.sub(rf"(?<!\w){re.escape(name)}(?!\w)", "", message) if name else message
+        failed.setdefault((task, _OF_ONE.sub("", general)), []).append((name, message))
     for (task, _), those in failed.items():
-        what, message = some(tuple(dict.fromkeys(name for name, _ in those)), _MOST_NAMED), those[0][1]
-        others = " (the others say so of their own files)" if any(said != message for _, said in those) else ""
-        yield f"{task} {what}: {message}{others}".lstrip() if what else f"{task}: {message}" if task else message
+        message, names = those[0][1], tuple(dict.fromkeys(name for name, _ in those))
+        subject = " ".join(filter(None, (task, some(names, _MOST_NAMED))))
+        others = " (the others name their own files and versions)" if any(said != message for _, said in those) else ""
+        yield f"{subject}: {message}{others}" if subject else f"{message}{others}"
 
 
 def _lacks_backup(facts: RunFacts) -> bool:

@@ -128,11 +128,11 @@ def candidates(versions: Sequence[VersionFacts], policy: RetentionPolicy, now_us
     old = versions[:-kept]
     if policy.older_than_secs is not None:
         cutoff = now_us - policy.older_than_secs * _MICROS
-        # Who began while a version was current may need it still, however old it is: a branch that is being made. A
-        # shorter age is demanded by name.
+        # A branch that the engine began to make while a version was the newest still needs it, however old that is.
+        # Below an hour a person asked for less than that (`--allow-young`).
         in_use = now_us - SHORTEST_AGE_SECONDS * _MICROS if policy.older_than_secs >= SHORTEST_AGE_SECONDS else now_us
-        left_at = {v.version: after.committed_at_us for v, after in pairwise(versions)}
-        old = [v for v in old if v.committed_at_us < cutoff and left_at[v.version] < in_use]
+        followed = zip(old, versions[1:], strict=False)
+        old = [v for v, after in followed if v.committed_at_us < cutoff and after.committed_at_us < in_use]
     return tuple(v.version for v in old)
 
 

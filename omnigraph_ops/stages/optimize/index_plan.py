@@ -94,7 +94,7 @@ def with_retrains(folds: Sequence[IndexFold], vectors: Iterable[VectorFacts]) ->
             fold = by_name.get(index.name) or IndexFold(
                 name=index.name, columns=(index.column,), segments=index.segments, uncovered_fragments=0
             )
-            cost = "of several a query with `limit 1` reads one, and may miss the nearest vector"
+            cost = "of several partitions a query with `limit 1` reads one, and may miss the nearest vector"
             why = f"{index.problem} ({cost})" if index.wanted > 1 else index.problem
             by_name[index.name] = replace(fold, retrain=True, why=why)
     return tuple(sorted(by_name.values(), key=lambda fold: fold.name))

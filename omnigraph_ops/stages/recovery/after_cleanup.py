@@ -17,9 +17,7 @@ from collections.abc import Mapping
 
 from omnigraph_ops import serde
 from omnigraph_ops.graph.graph import Graph
-from omnigraph_ops.graph.layout import RECOVERIES_DIR
-from omnigraph_ops.graph.sidecars import ROLLED_BACK, AuditOutcome, ConfirmedVersion, ExactWrite, Sidecar, SidecarPin
-from omnigraph_ops.lance.gateway import DatasetMissing, lance_errors
+from omnigraph_ops.graph.sidecars import AuditOutcome, ConfirmedVersion, ExactWrite, Sidecar, SidecarPin, rollbacks
 from omnigraph_ops.stages.recovery.unpublished import Overlaid
 
 _Published = Mapping[int, tuple[str | None, str]]
@@ -51,15 +49,9 @@ def is_without(graph: Graph, sidecar: Sidecar, write: ExactWrite, pin: SidecarPi
 
 def _audited(graph: Graph, operation_id: str, commit_id: str) -> tuple[AuditOutcome, ...]:
     """What the audit says of the rollback that a graph commit published. Reads."""
-    try:
-        dataset = graph.open_at(RECOVERIES_DIR)
-    except DatasetMissing:
-        return ()
-    columns = ["operation_id", "graph_commit_id", "recovery_kind", "per_table_outcomes_json"]
-    with lance_errors("read the recovery audit"):
-        rows = dataset.to_table(columns=columns).to_pylist()
-    wanted = (operation_id, commit_id, ROLLED_BACK)
-    texts = (r["per_table_outcomes_json"] for r in rows if tuple(r[name] for name in columns[:3]) == wanted)
+    rows = rollbacks(graph, "operation_id", "graph_commit_id", "per_table_outcomes_json")
+    wanted = (operation_id, commit_id)
+    texts = (r["per_table_outcomes_json"] for r in rows if (r["operation_id"], r["graph_commit_id"]) == wanted)
     return tuple(outcome for text in texts for outcome in serde.from_json(tuple[AuditOutcome, ...], text))
 
 

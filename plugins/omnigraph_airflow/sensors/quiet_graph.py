@@ -92,8 +92,8 @@ class QuietGraphSensor(BaseSensorOperator):
                 return
             if datetime.now(UTC) > datetime.fromisoformat(until):
                 raise AirflowSensorTimeout(
-                    f"{self.task_id}: the graph was not quiet within {self.timeout:.0f} s; nothing was changed; its "
-                    "log says what it waited for"
+                    f"{self.task_id}: the graph was not quiet within {self.timeout:.0f} s; nothing was changed; the "
+                    "log of this task says what it waited for"
                 )
         from airflow.providers.standard.triggers.temporal import TimeDeltaTrigger
 

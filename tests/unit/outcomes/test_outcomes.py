@@ -102,7 +102,7 @@ def test_a_cleanup_tells_what_became_of_everything_that_was_approved() -> None:
     frozen = CleanupStats(table_key="node:C", kept="it is frozen by ann")
     assert (
         cleaned(stats, frozen).outcome().detail
-        == f"{done}; 1 table kept, frozen after the plan: carry it out again after the freeze"
+        == f"{done}; 1 table kept, frozen after the plan was made; carry the plan out again after the freeze"
     )
 
 

@@ -331,7 +331,7 @@ def test_an_index_with_wrong_partitions_is_trained_though_it_covers_every_row() 
     (fold,) = with_retrains((), (VECTOR,))
     assert (fold.name, fold.columns, fold.retrain, fold.uncovered_fragments) == ("vec_idx", ("vec",), True, 0)
     assert "1 partition for 20,000 rows" in fold.why
-    assert "`limit 1` reads one, and may miss" in fold.why
+    assert "of several partitions a query with `limit 1` reads one, and may miss" in fold.why
 
 
 def test_an_index_that_is_folded_anyway_is_trained_in_its_place() -> None:
