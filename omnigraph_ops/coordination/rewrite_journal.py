@@ -1,6 +1,4 @@
-"""The journal of a rewrite: what was planned, who works on it, and every result as it is finished.
-
-The journal of a rewrite: what was planned, and every result as it is finished, as small files in the graph.
+"""The journal of a rewrite: what was planned, who works on it, and every result as it is finished, as small files.
 
     __maintenance/rewrites/<table>/lease-<number>.json      who rewrites the table right now
     __maintenance/rewrites/<table>/<ulid>/plan.json         written before the first task executes

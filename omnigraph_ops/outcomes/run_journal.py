@@ -1,9 +1,9 @@
 """The journal of a run at work: its intent, a file for every unit, and what the graph tells of one that was cut off.
 
-The journal of a run at work: `__maintenance/runs/<ulid>/` with its intent, and a small file for every unit. The file of
-a unit is put before its first effect and replaced by one with its result after its last. A run that comes to its end
-removes the folder, last. One whose process is gone is recorded by whoever comes next (`runs.settle`). Deleting the
-folder loses the record of runs that were cut off and harms nothing.
+It is the folder `__maintenance/runs/<ulid>/`. The file of a unit is put before its first effect and replaced by one
+with its result after its last. A run that comes to its end removes the folder, last. One whose process is gone is
+recorded by whoever comes next (`runs.settle`). Deleting the folder loses the record of runs that were cut off and harms
+nothing.
 """
 
 from __future__ import annotations

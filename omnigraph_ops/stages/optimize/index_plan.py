@@ -1,12 +1,12 @@
 """Which indexes a run folds or builds, by which release of pylance, and what that will write. Pure.
 
-Which indexes a run folds. Folding writes an index anew whole, so under `tiered` a few uncovered rows may wait. Lance
-answers from the index and scans the fragments that it does not cover: what waits costs its readers time, in proportion
-to its rows, and never an answer.
+Folding writes an index anew whole, so under `tiered` a few uncovered rows may wait. Lance answers from the index and
+scans the fragments that it does not cover: what waits costs its readers time, in proportion to its rows, and never an
+answer.
 
-What is done with the text indexes of a table, and by which release of pylance; see docs/adr/0012. Words that one
-analyser wrote are not all found by another. So an index is folded only by a release of the analyser that the readers of
-the table have, built anew where another one wrote it, and left to the engine where neither can be done.
+Words that one analyser wrote are not all found by another (docs/adr/0012). So a text index is folded only by a release
+of the analyser that the readers of the table have, built anew where another one wrote it, and left to the engine where
+neither can be done.
 """
 
 from __future__ import annotations
