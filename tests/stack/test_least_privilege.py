@@ -14,6 +14,7 @@ from types import ModuleType
 
 import pytest
 
+from omnigraph_ops.coordination.fence import fenced
 from omnigraph_ops.coordination.holds import read_hold, write_hold
 from omnigraph_ops.stages.freeze.take import freeze_graph
 from tests.stack.graphs import account, listing, open_as, seeder, shell
@@ -57,10 +58,20 @@ def test_reading_is_enough_to_look_and_to_plan(stack: Stack, seed: ModuleType, v
     assert listing(seed, BUCKET) == before
 
 
-@pytest.mark.parametrize(
-    "words", [("optimize", GRAPH), (*REMOVE, "--confirm", "--yes"), ("unlock", GRAPH, "--confirm", "--yes")]
-)
+@pytest.mark.parametrize("words", [("optimize", GRAPH), (*REMOVE, "--confirm", "--yes")])
 def test_reading_changes_nothing_and_says_so(stack: Stack, seed: ModuleType, words: tuple[str, ...]) -> None:
+    assert_refused(stack, seed, words)
+
+
+def test_whoever_may_only_read_may_ask_for_a_lock_and_not_lift_it(stack: Stack, seed: ModuleType) -> None:
+    words = ("unlock", GRAPH, "--confirm", "--force", "--yes")
+    asked = shell(account(stack, "READER"), *words)
+    assert asked.returncode == 0, asked.stderr
+    with fenced(open_as(stack, "MAINTAINER", GRAPH), drain_seconds=0):
+        assert_refused(stack, seed, words)
+
+
+def assert_refused(stack: Stack, seed: ModuleType, words: tuple[str, ...]) -> None:
     before = listing(seed, BUCKET)
     done = shell(account(stack, "READER"), *words)
     assert done.returncode == 1
