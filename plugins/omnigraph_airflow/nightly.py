@@ -260,7 +260,6 @@ def _repair(night: Night) -> tuple[PlanStageOperator, Any]:
         task_id="preview_repair",
         stage="repair",
         request=in_params(request_params(planned("repair"), but=_ALL_TABLES)),
-        skip_frozen=True,
     )
     approve = ApproveStageOperator(
         task_id="approve_repair",
@@ -285,7 +284,6 @@ def _cleanup(night: Night, preview: PlanStageOperator, repair: Any) -> Any:
         stage="cleanup",
         request=in_params(request_params(planned("cleanup"), but=_ALL_TABLES)),
         after=preview.output,
-        skip_frozen=True,
         trigger_rule=TriggerRule.ALL_DONE,
     )
     approve = ApproveStageOperator(

@@ -222,6 +222,26 @@ def test_a_cleanup_keeps_a_table_that_was_frozen_after_the_preview(dags: Any, ma
     assert history.read_runs(graph, last=1)[0].outcome is RunOutcome.FROZEN
 
 
+@pytest.mark.night("all but one")
+@pytest.mark.parametrize(("dag_id", "tables"), [*((dag_id, ()) for dag_id in STAGES), ("omnigraph_orphans", (PERSON,))])
+def test_a_frozen_graph_is_left_alone_and_the_run_stays_green(
+    dags: Any, dag_id: str, tables: tuple[str, ...], made: Made
+) -> None:
+    """As a night leaves it: nothing failed, and the report names the freeze. Orphans wait for one of a table, too."""
+    graph = made(drift_tables=(PERSON,) if dag_id == "omnigraph_repair" else ())
+    with_orphan(graph)
+    freeze_id = freeze_graph(graph, tables=tables, owner="ann", reason="the yearly backup").freeze_id
+    before = content(graph)
+    plan, approve, apply = STAGES[dag_id]
+    done = run(dags, dag_id, graph, confirm=True)
+    assert (done.state, done.of(plan), done.of(approve)) == ("success", ["skipped"], ["skipped"])
+    assert done.of(apply) == ["skipped"]
+    (told,) = done.report["attention"]
+    assert "is frozen by ann (the yearly backup)" in told
+    assert f"unfreeze {graph.uri} {freeze_id}" in told
+    assert (done.report["outcome"], done.report["failed"], content(graph)) == ("frozen", [], before)
+
+
 def test_an_expiry_from_the_form(dags: Any, made: Made) -> None:
     graph = made(loads=6)
     terms = {"retain_min": 1, "retain_max": 1, "expire_limit": 2}

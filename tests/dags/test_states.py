@@ -41,6 +41,7 @@ PUBLISHED = {"version", "pins", "heads", "versions"}
 WENT_ON: Expected = ("success", "", NOTHING)
 PENDING = r"1 pending recovery sidecar,.*nothing was written; run `omnigraph-ops check`"
 FROZEN = r"is frozen by ann \(the yearly backup\).*nothing was written"
+LEFT: Expected = ("skipped", FROZEN, NOTHING)
 LOCKED = "unavailable while schema apply is in progress; nothing was written"
 REFUSED: dict[str, Expected] = {
     "pending": ("failed", PENDING, NOTHING),
@@ -79,14 +80,14 @@ EXPECTED: dict[str, dict[str, Expected]] = {
         frozen=WENT_ON,
         fenced=("failed", LOCKED, NOTHING),
     ),
-    "preview_repair": _ends(WENT_ON, **REFUSED),
+    "preview_repair": _ends(WENT_ON, **{**REFUSED, "frozen": LEFT}),
     "approve_repair": _ends(("success", "", DECIDED)),
     "apply_repair": _ends(
         ("success", "", {"version", "pins", "decided"}),
         **REFUSED,
         drifted=("failed", f"{PERSON}: approved .* no_drift, now .* verified_maintenance", NOTHING),
     ),
-    "plan_cleanup": _ends(WENT_ON, **REFUSED),
+    "plan_cleanup": _ends(WENT_ON, **{**REFUSED, "frozen": LEFT}),
     "approve_cleanup": _ends(("success", "", DECIDED)),
     "cleanup_table": _ends(
         # Lance collects an old unreferenced file of the table, too: the plan lists it.
@@ -94,7 +95,7 @@ EXPECTED: dict[str, dict[str, Expected]] = {
         **{**REFUSED, "frozen": WENT_ON},
         drifted=("failed", f"{PERSON}: uncovered HEAD drift.*nothing was deleted", NOTHING),
     ),
-    "plan_orphans": _ends(WENT_ON, **REFUSED),
+    "plan_orphans": _ends(WENT_ON, **{**REFUSED, "frozen": LEFT}),
     "approve_orphans": _ends(("success", "", DECIDED)),
     "remove_orphans": _ends(("success", "", {"decided", "orphan"}), **REFUSED),
     "freeze": _ends(("success", "", {"holds"}), fenced=("failed", "nothing was frozen; try again", NOTHING)),

@@ -29,7 +29,7 @@ from omnigraph_airflow.operators.spark_jobs import TaskSubmits
 from omnigraph_airflow.task_run import StageSkipped, audited, is_told, run_of
 from omnigraph_ops import serde
 from omnigraph_ops.coordination.sealed import plan_path
-from omnigraph_ops.errors import ApprovalMissing, StorageError
+from omnigraph_ops.errors import ApprovalMissing, GraphFrozen, StorageError
 from omnigraph_ops.outcomes.audit_log import AuditEvent, audit_end
 from omnigraph_ops.outcomes.results import RunResults, with_value
 from omnigraph_ops.parallel import deal
@@ -67,7 +67,7 @@ class _MaySubmit(OmnigraphOperator):
 
 
 class PlanStageOperator(_MaySubmit, RequestOperator):
-    """Decides what a stage would do; changes nothing. Returns the kept plan's name.
+    """Decides what a stage would do; changes nothing. Returns the kept plan's name. Skips what a freeze keeps it from.
 
     Of a stage that is carried out in parts it returns lots of them, and leaves the plan's name as XCom `plan`.
 
@@ -75,7 +75,6 @@ class PlanStageOperator(_MaySubmit, RequestOperator):
     :param digest: use the kept plan of this digest instead of making one (templated).
     :param allow_young: an age that the stage calls too young is meant (templated).
     :param after: what the task before this one left (templated); this skips where that one did not finish.
-    :param skip_frozen: skip a graph that is wholly frozen, where nothing could be carried out.
     """
 
     operator_extra_links = ASKED
@@ -88,7 +87,6 @@ class PlanStageOperator(_MaySubmit, RequestOperator):
         digest: str | None = None,
         allow_young: bool | str = False,
         after: Any = "",
-        skip_frozen: bool = False,
         **kwargs: Any,
     ) -> None:
         super().__init__(**kwargs)
@@ -96,7 +94,6 @@ class PlanStageOperator(_MaySubmit, RequestOperator):
         self.digest = digest
         self.allow_young = allow_young
         self.after, self.after_task = after, task_of(after)
-        self.skip_frozen = skip_frozen
 
     @property
     def kept(self) -> XComArg:
@@ -105,7 +102,7 @@ class PlanStageOperator(_MaySubmit, RequestOperator):
 
     def run_stage(self, graph: Graph, context: Context) -> Any:
         stage = planned(self.stage)
-        if self.skip_frozen and (why := frozen_since(graph)):
+        if why := frozen_since(graph):
             raise StageSkipped(why)  # what is planned now could not be done, which the report says
         if self.after is None or not came_to_its_end(context, self.after_task):
             raise AirflowSkipException("the stages before this one did not finish")
@@ -140,7 +137,10 @@ class PlanStageOperator(_MaySubmit, RequestOperator):
                 else "only the shell takes it, with --allow-young"
             )
             raise ApprovalMissing(f"{why}; {other}")
-        return stage.plan(graph, request, Lines(self.log.info), self.submits(graph, stage))
+        try:
+            return stage.plan(graph, request, Lines(self.log.info), self.submits(graph, stage))
+        except GraphFrozen as frozen:  # since a moment ago, or in a part that this stage cannot leave out
+            raise StageSkipped(str(frozen)) from frozen
 
 
 def apply_task(plan: PlanStageOperator) -> Any:
