@@ -448,10 +448,10 @@ def test_a_name_that_the_file_does_not_have_is_refused_by_the_first_task(
     assert run.state == "failed"
     assert run.of("check_recovery") == ["failed"]
     assert run.of("apply_repair") == ["upstream_failed"]
-    assert (
-        f"check_recovery: {tmp_path}/graphs.yaml describes no graph 'poeple', so it was not" in run.report["failed"][0]
-    )
-    assert run.report["failed"][0].endswith("did you mean 'people'?")
+    (told,) = run.report["failed"]
+    assert told.startswith(f"check_recovery: {tmp_path}/graphs.yaml describes no graph 'poeple', so it was not opened")
+    assert told.endswith("did you mean 'people'?")
+    assert "## Repair\nNot reached." in run.report["markdown"]
 
 
 def test_a_run_whose_entry_is_renamed_while_it_waits_removes_nothing_and_reports_it(

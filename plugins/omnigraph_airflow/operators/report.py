@@ -24,7 +24,7 @@ from omnigraph_ops import serde
 from omnigraph_ops.coordination import sealed
 from omnigraph_ops.errors import OpsError, TransientError, lacks_rights
 from omnigraph_ops.models.health import DriftFinding
-from omnigraph_ops.outcomes.results import with_value
+from omnigraph_ops.outcomes.results import redacted, with_value
 from omnigraph_ops.stages.registry import BY_NAME, planned, tasks_by_stage
 from omnigraph_ops.stages.stage import AnyPlanned, Effect, PartedStage
 from omnigraph_ops.views.markdown import some
@@ -131,7 +131,12 @@ def _cannot_open(error: OpsError) -> str:
 
 
 def _without_graph(facts: RunFacts, task_id: str, error: OpsError) -> RunFacts:
-    """The facts of a run whose graph cannot be opened, which is a failure of the task that reports. Pure."""
+    """The facts of a run whose graph cannot be opened, which is a failure of the task that reports. Pure.
+
+    Unless the same kept every other task from its work, as a wrong name does: theirs says all that there is to say.
+    """
+    if "success" not in facts.states.values() and any(f.message == redacted(str(error)) for f in facts.failures):
+        return facts
     failure = Failure(task_id=task_id, table_key=None, message=_cannot_open(error))
     return replace(facts, unopened=True, failures=(*facts.failures, failure))
 
