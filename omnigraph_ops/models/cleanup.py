@@ -15,7 +15,7 @@ from omnigraph_ops.models.outcomes import (
     by_table,
     merged_by,
 )
-from omnigraph_ops.quantities import count
+from omnigraph_ops.quantities import count, human_bytes
 
 SHORTEST_AGE_SECONDS = 3600
 """A version younger than this may still be read, and goes by its age only on an explicit demand."""
@@ -165,9 +165,11 @@ class CleanupPlan(StagePlan):
     def by_table(self) -> Iterator[TablePlanned]:
         for table in self.tables:
             before = Measured(version=table.pinned_version)
-            reason, asked = table.refused or "", bool(table.versions)
-            yield TablePlanned(table_key=table.table_key, before=before, reason=reason, asked=asked)
-        yield from (TablePlanned(table_key=fork.table_key, asked=True) for fork in self.orphaned_forks)
+            found = f"{count(len(table.versions), 'version')}, {human_bytes(table.estimated_bytes)}"
+            asked = found if table.versions else ""
+            yield TablePlanned(table_key=table.table_key, before=before, reason=table.refused or "", asked=asked)
+        for fork in self.orphaned_forks:
+            yield TablePlanned(table_key=fork.table_key, asked=f"orphaned fork {fork.branch}")
 
     @property
     def total_versions(self) -> int:

@@ -21,7 +21,7 @@ class RunOutcome(StrEnum):
     FROZEN = "frozen"
     """Of a run: nothing was done, and a freeze kept it from tables; `attention` names the freeze and how to end it."""
     PREVIEWED = "previewed"
-    """Of a run of a DAG: nothing was done; a plan names work, and nobody was asked to approve it."""
+    """Of a run of a DAG, or a table in it: nothing was done; a plan names work, and nobody was asked to approve it."""
     NOTHING_TO_DO = "nothing_to_do"
     """Nothing was done: there was no work, or what there was waits; the reason says which."""
 

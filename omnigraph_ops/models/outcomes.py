@@ -199,8 +199,8 @@ class TablePlanned:
     """Why nothing is to be done to it, as a token or a sentence."""
     error: str | None = None
     """Why nobody can tell what there is to do."""
-    asked: bool = False
-    """Whether it is among what somebody is asked about."""
+    asked: str = ""
+    """What somebody is asked about, in a phrase; empty: nothing."""
     due: bool = False
     """Whether the run does something to it, without asking anybody."""
 

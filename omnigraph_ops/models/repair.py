@@ -262,9 +262,9 @@ class RepairPreview(StagePlan):
 
     def by_table(self) -> Iterator[TablePlanned]:
         for row in self.rows:
-            drifted = row.classification is not Classification.NO_DRIFT
+            drift = "" if row.classification is Classification.NO_DRIFT else row.classification.replace("_", " ")
             before = Measured(version=row.manifest_version)
-            yield TablePlanned(table_key=row.table_key, before=before, asked=drifted)
+            yield TablePlanned(table_key=row.table_key, before=before, asked=drift)
 
     @property
     def drifted(self) -> tuple[RepairRow, ...]:

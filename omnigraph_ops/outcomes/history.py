@@ -55,11 +55,18 @@ class TableParts:
     """All of the run."""
     by_plan: frozenset[str]
     """The stages of which only the plan tells which tables a decision is about."""
+    previewed: bool = False
+    """Whether a plan of the run names work that nobody was asked about."""
 
     @property
     def asked(self) -> frozenset[str]:
         """The stages whose plan asks somebody about the table."""
         return frozenset(stage for stage, plan in self.planned if plan.asked)
+
+    @property
+    def undecided(self) -> frozenset[str]:
+        """Those about which nobody decided."""
+        return self.asked - {decision.stage for decision in self.decisions}
 
     @property
     def decided(self) -> tuple[RunDecision, ...]:
@@ -91,6 +98,7 @@ def parts_of(results: RunResults) -> tuple[TableParts, ...]:
             interrupted=key in interrupted or any(row.interrupted for _, row in done.get(key, ())),
             decisions=results.decisions,
             by_plan=frozenset(by_plan),
+            previewed=results.previewed,
         )
         for key in sorted({*planned, *done, *failures, *interrupted})
     )
@@ -143,7 +151,9 @@ def _outcome(of: TableParts, error: str | None, stages: tuple[str, ...]) -> RunO
         return RunOutcome.FAILED
     if of.interrupted:
         return RunOutcome.INTERRUPTED
-    return RunOutcome.SUCCEEDED if stages else RunOutcome.NOTHING_TO_DO
+    if stages:
+        return RunOutcome.SUCCEEDED
+    return RunOutcome.PREVIEWED if of.previewed and of.undecided else RunOutcome.NOTHING_TO_DO
 
 
 def _error(of: TableParts) -> str | None:
@@ -170,8 +180,11 @@ def _reason(of: TableParts) -> str:
         )
         if reason := next((reason for reason in found if reason), ""):
             return reason
-    undecided = of.asked - {decision.stage for decision in of.decisions}
-    return f"{min(undecided)} not confirmed" if undecided else _NO_WORK
+    if not of.undecided:
+        return _NO_WORK
+    stage = min(of.undecided)
+    work = ", ".join(plan.asked for name, plan in of.planned if name == stage and plan.asked)
+    return f"{stage} not confirmed: {work}"
 
 
 def _before(of: TableParts) -> Measured:
@@ -261,6 +274,8 @@ def _note(outcome: Outcome) -> str:
 
 def _counts(tables: Iterable[TableRecord]) -> TableCounts:
     found = Counter(t.outcome for t in tables)
+    # To a table that was previewed nothing was done, either.
+    found[RunOutcome.NOTHING_TO_DO] += found[RunOutcome.PREVIEWED]
     return TableCounts(**{field.name: found[RunOutcome(field.name)] for field in fields(TableCounts)})
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import socket
 from collections.abc import Iterator
 from pathlib import Path
@@ -103,7 +104,8 @@ def test_a_run_that_only_looked_is_a_preview(dags: Any, graph: Graph) -> None:
     assert "Outcome: **previewed**" in looked.report["markdown"]
     record = only(graph)
     assert (record.outcome, record.header.verb) == (RunOutcome.PREVIEWED, "cleanup")
-    assert {t.outcome for t in record.tables} == {RunOutcome.NOTHING_TO_DO}
+    assert {t.outcome for t in record.tables} == {RunOutcome.PREVIEWED}
+    assert all(re.fullmatch(r"cleanup not confirmed: \d+ versions?, .+ KiB", t.reason) for t in record.tables)
 
 
 def test_a_failed_run_is_a_failure_in_the_history_too(dags: Any, graph: Graph) -> None:

@@ -237,8 +237,13 @@ def test_a_cleanup_that_nobody_was_asked_about_is_not_without_work() -> None:
     planned = TableCleanupPlan(
         table_key="node:A", table_path="nodes/a", pinned_version=9, lance_head_version=9, versions=(1, 2)
     )
-    run = made(cleanup_plan(planned, replace(planned, table_key="node:B", versions=())))
-    assert [t.reason for t in run.tables] == ["cleanup not confirmed", "no work"]
+    fork = OrphanedFork(table_key="node:A", table_path="nodes/a", branch="b")
+    plan = cleanup_plan(planned, replace(planned, table_key="node:B", versions=()), forks=(fork,))
+    run = made(plan, previewed=True)
+    found = "cleanup not confirmed: 2 versions, 0 B, orphaned fork b"
+    assert [(t.outcome, t.reason) for t in run.tables] == [(RunOutcome.PREVIEWED, found), (NOTHING, "no work")]
+    assert (run.outcome, run.counts.nothing_to_do) == (RunOutcome.PREVIEWED, 2)
+    assert [t.outcome for t in made(plan).tables] == [NOTHING, NOTHING]
 
 
 def test_what_cleanup_freed_counts_forks_too() -> None:
