@@ -69,6 +69,27 @@ def some(texts: Sequence[str], most: int, separator: str = ", ") -> str:
     return separator.join([*texts[:most], *more])
 
 
+_OF_ONE = re.compile(r"\S*/\S*|(?<=version )\d+|(?<=HEAD )\d+")
+"""What differs between the messages of one cause: files and versions."""
+_MOST_OF_CAUSE = 5
+
+
+def by_cause(found: Iterable[tuple[str, str, str]]) -> Iterator[str]:
+    """One sentence for all that has the same cause: the task, where that is not told, the first names, and why. Pure.
+
+    Messages that differ only in their own name, file or version have one cause; that of the first is told.
+    """
+    failed: dict[tuple[str, str], list[tuple[str, str]]] = {}
+    for task, name, message in found:
+        general = re.sub(rf"(?<!\w){re.escape(name)}(?!\w)", "", message) if name else message
+        failed.setdefault((task, _OF_ONE.sub("", general)), []).append((name, message))
+    for (task, _), those in failed.items():
+        message, names = those[0][1], tuple(dict.fromkeys(name for name, _ in those))
+        subject = " ".join(filter(None, (task, some(names, _MOST_OF_CAUSE))))
+        others = " (the others name their own files and versions)" if any(said != message for _, said in those) else ""
+        yield f"{subject}: {message}{others}" if subject else f"{message}{others}"
+
+
 def human_seconds(seconds: int) -> str:
     """A duration in its largest whole unit, `7 days`. Pure."""
     for unit, size in (("day", 86400), ("hour", 3600), ("minute", 60)):
@@ -156,6 +177,12 @@ def files_section(rows: Iterable[tuple[str, str, str]]) -> Section:
     return Section(title=f"Every file that goes{number}", header=("Path", "What", "Size"), rows=found, most=0)
 
 
+def left_tables(title: str, rows: Iterable[tuple[str, str]]) -> Section:
+    """Tables that a plan leaves, and why; an approval shows a sentence for each cause. Pure."""
+    why = tuple(rows)
+    return Section(title=title, header=("Table", "Why"), rows=why, asked=tuple(by_cause(("", *one) for one in why)))
+
+
 def counted(number: int | None) -> str:
     """A number for a cell, `?` for what is not known. Pure."""
     return "?" if number is None else f"{number:,}"
@@ -231,6 +258,8 @@ def _sections(sections: Sequence[Section], full_plan: str | None) -> Iterator[st
 
 def _fitting(section: Section, room: int) -> tuple[Section, int]:
     """As many of the first lines and rows as fit, and how many do not. Pure."""
+    if section.asked:
+        section = replace(section, lines=section.asked, rows=())
     part, hidden = first(section, MOST_ROWS if section.most is None else min(section.most, MOST_ROWS))
     part = replace(part, rows=tuple(tuple(cut(cell, _LONGEST_CELL) for cell in row) for row in part.rows))
     part = replace(part, lines=tuple(cut(line, _LONGEST_CELL) for line in part.lines))

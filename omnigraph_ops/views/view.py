@@ -36,6 +36,8 @@ class Section:
     rows: tuple[tuple[str, ...], ...] = ()
     most: int | None = None
     """How many lines or rows a terminal and an approval show at most: 0 only its title, None as many as they can."""
+    asked: tuple[str, ...] = ()
+    """What an approval shows in place of the rows, where a sentence for each cause tells more; empty: the rows."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -5,7 +5,6 @@ Skipped is never counted as done: what did not happen is listed with the reason.
 
 from __future__ import annotations
 
-import re
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -23,15 +22,13 @@ from omnigraph_ops.quantities import count, human_bytes, moment
 from omnigraph_ops.stages.optimize.stage import written
 from omnigraph_ops.stages.registry import BY_NAME, planned, tasks_by_stage
 from omnigraph_ops.stages.stage import AnyPlanned
-from omnigraph_ops.views.markdown import contents, prose, some
+from omnigraph_ops.views.markdown import by_cause, contents, prose, some
 from omnigraph_ops.views.markdown import facts as markdown_facts
 from omnigraph_ops.views.markdown import table as markdown_table
 from omnigraph_ops.views.view import View, first
 
 _MOST_ROWS = 50
 _MOST_NAMED = 5
-_OF_ONE = re.compile(r"\S*/\S*|(?<=version )\d+")
-"""What differs between the messages of one cause: files and versions."""
 _SPARED = (SkipReason.BELOW_THRESHOLDS, SkipReason.AUTO_OFF)
 
 
@@ -123,22 +120,6 @@ def failed_tasks(facts: RunFacts) -> tuple[str, ...]:
     if not (named or _tables(facts)) and _lacks_backup(facts):
         named.append("no backup was finished and verified; run the DAG again")
     return tuple(named)
-
-
-def by_cause(found: Iterable[tuple[str, str, str]]) -> Iterator[str]:
-    """One sentence for everything that failed for the same cause: the task, where that is not told, what, why. Pure.
-
-    Messages that differ only in their own name, file or version have one cause; that of the first is told.
-    """
-    failed: dict[tuple[str, str], list[tuple[str, str]]] = {}
-    for task, name, message in found:
-        general = re.sub(rf"(?<!\w){re.escape(name)}(?!\w)", "", message) if name else message
-        failed.setdefault((task, _OF_ONE.sub("", general)), []).append((name, message))
-    for (task, _), those in failed.items():
-        message, names = those[0][1], tuple(dict.fromkeys(name for name, _ in those))
-        subject = " ".join(filter(None, (task, some(names, _MOST_NAMED))))
-        others = " (the others name their own files and versions)" if any(said != message for _, said in those) else ""
-        yield f"{subject}: {message}{others}" if subject else f"{message}{others}"
 
 
 def _lacks_backup(facts: RunFacts) -> bool:
@@ -277,7 +258,7 @@ def _backup(facts: RunFacts) -> list[str]:
 def _attention(facts: RunFacts) -> tuple[str, ...]:
     lines = [line for name, plan in facts.plans.items() for line in planned(name).attention(plan, facts.drift)]
     late = facts.optimized.deferred if facts.optimized else ()
-    lines += [f"{t.table_key} had no room in the budget of this run; it stays planned" for t in late]
+    lines += by_cause(("", t.table_key, "no room in the budget of this run; it stays planned") for t in late)
     lines += _frozen(facts.done.plans.get("optimize"))
     lines += [f"{stage} skipped: {why}" for stage, why in facts.skipped.items()]
     return tuple(lines)

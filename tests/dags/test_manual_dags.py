@@ -176,7 +176,7 @@ def test_a_confirmed_cleanup_is_green_where_drift_keeps_a_table(dags: Any, made:
     graph = made(node_types=2, drift_tables=(COMPANY,), drift_kind="delete")
     done = run(dags, "omnigraph_cleanup", graph, keep=1, older_than=None, confirm=True)
     assert (done.state, done.report["failed"]) == ("success", []), done.tasks
-    assert any(f"{COMPANY} was not cleaned: uncovered HEAD drift" in line for line in done.report["attention"])
+    assert any(f"{COMPANY}: not cleaned: uncovered HEAD drift" in line for line in done.report["attention"])
 
 
 def test_a_digest_of_something_that_moved_is_refused(dags: Any, made: Made) -> None:

@@ -26,7 +26,17 @@ from omnigraph_ops.progress import Progress
 from omnigraph_ops.quantities import FROM_AN_HOUR, count, duration, human_bytes
 from omnigraph_ops.requests import TablesRequest
 from omnigraph_ops.stages.stage import WRITERS_REFUSED, Effect, FormField, Measure, PartedStage, Submit, TaskIds
-from omnigraph_ops.views.markdown import counted, files_section, human_seconds, ranges, sealed_facts, size_of, some
+from omnigraph_ops.views.markdown import (
+    by_cause,
+    counted,
+    files_section,
+    human_seconds,
+    left_tables,
+    ranges,
+    sealed_facts,
+    size_of,
+    some,
+)
 from omnigraph_ops.views.view import Question, Section, View, filled
 
 if TYPE_CHECKING:
@@ -168,7 +178,7 @@ class Cleanup(PartedStage[CleanupRequest, CleanupPlan, CleanupReport]):
         return [*said, f"{forks} orphaned forks"] if forks else said
 
     def attention(self, plan: CleanupPlan, drift: Sequence[DriftFinding] | None) -> list[str]:
-        return [f"{table.table_key} was not cleaned: {table.refused}" for table in plan.tables if table.refused]
+        return list(by_cause(("", t.table_key, f"not cleaned: {t.refused}") for t in plan.tables if t.refused))
 
     def left_out(self, plan: CleanupPlan) -> CleanupReport | None:
         rows = [CleanupStats(table_key=t.table_key, error=t.refused) for t in plan.tables if t.is_damaged]
@@ -222,7 +232,7 @@ class Cleanup(PartedStage[CleanupRequest, CleanupPlan, CleanupReport]):
 
 def plan_view(plan: CleanupPlan) -> View:
     """What goes, and what holds the rest. Pure."""
-    tables = sorted((t for t in plan.tables if t.versions or t.refused), key=lambda t: -t.estimated_bytes)
+    tables = sorted((t for t in plan.tables if t.versions), key=lambda t: -t.estimated_bytes)
     header = ("Table", "Versions removed", "How many", "Files", "About", "Published", "Newest", "Stops at")
     held = ("Table", "Versions", "How many", "Why they stay")
     protected = tuple(
@@ -244,6 +254,7 @@ def plan_view(plan: CleanupPlan) -> View:
         sections=filled(
             [
                 Section(title="Tables", header=header, rows=tuple(_cleanup_cells(t) for t in tables)),
+                left_tables("Refused", ((t.table_key, t.refused) for t in plan.tables if t.refused)),
                 Section(
                     title="Orphaned forks removed",
                     header=("Table", "Fork", "Files", "About"),
@@ -270,7 +281,7 @@ def _total(plan: CleanupPlan) -> str:
 def _cleanup_cells(table: TableCleanupPlan) -> tuple[str, ...]:
     return (
         table.table_key,
-        f"refused: {table.refused}" if table.refused else ranges(table.versions),
+        ranges(table.versions),
         counted(len(table.versions)),
         _kinds(table.files),
         human_bytes(table.estimated_bytes),

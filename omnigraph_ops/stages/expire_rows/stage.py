@@ -24,7 +24,7 @@ from omnigraph_ops.progress import Progress
 from omnigraph_ops.quantities import count, moment
 from omnigraph_ops.requests import Option, Positive, Request, Seconds
 from omnigraph_ops.stages.stage import Effect, FormField, PlannedStage, Submit, TaskIds
-from omnigraph_ops.views.markdown import counted, human_seconds, sealed_facts
+from omnigraph_ops.views.markdown import by_cause, counted, human_seconds, sealed_facts
 from omnigraph_ops.views.view import Question, Section, View, filled
 
 if TYPE_CHECKING:
@@ -170,7 +170,8 @@ class ExpireRows(PlannedStage[ExpireRowsRequest, RowRetentionPlan, RowRetentionR
         return None if plan.total_rows else "no rows that are older than the policies and inside the bounds"
 
     def attention(self, plan: RowRetentionPlan, drift: Sequence[DriftFinding] | None) -> list[str]:
-        return [f"{table.table_key} keeps its expired rows: {table.refused}" for table in plan.tables if table.refused]
+        refused = ((t.table_key, t.refused) for t in plan.tables if t.refused)
+        return list(by_cause(("", key, f"keeps its expired rows: {why}") for key, why in refused))
 
     def size(self, plan: RowRetentionPlan) -> tuple[int, int]:
         return plan.total_rows, 0

@@ -26,7 +26,7 @@ from omnigraph_ops.progress import Progress
 from omnigraph_ops.quantities import count, duration, human_bytes, moment
 from omnigraph_ops.requests import Option, Request, Seconds
 from omnigraph_ops.stages.stage import WRITERS_REFUSED, Effect, FormField, Measure, PlannedStage, Submit, TaskIds
-from omnigraph_ops.views.markdown import counted, files_section, human_seconds, sealed_facts
+from omnigraph_ops.views.markdown import by_cause, counted, files_section, human_seconds, sealed_facts
 from omnigraph_ops.views.view import Question, Section, View, filled
 
 if TYPE_CHECKING:
@@ -158,7 +158,7 @@ class Orphans(PlannedStage[OrphansRequest, OrphansPlan, OrphansReport]):
         )
 
     def attention(self, plan: OrphansPlan, drift: Sequence[DriftFinding] | None) -> list[str]:
-        unread = [f"{skipped.path} was not searched for orphans: {skipped.reason}" for skipped in plan.skipped]
+        unread = list(by_cause(("", s.path, f"not searched for orphans: {s.reason}") for s in plan.skipped))
         unknown = f"the graph has {count(plan.unknown_files, 'unknown file')}; what is not known is never removed"
         return [*unread, unknown] if plan.unknown_files else unread
 

@@ -25,7 +25,7 @@ from omnigraph_ops.progress import Progress
 from omnigraph_ops.quantities import count, human_bytes, moment
 from omnigraph_ops.requests import Option, TablesRequest
 from omnigraph_ops.stages.stage import Effect, FormField, PlannedStage, Submit, Switch, TaskIds
-from omnigraph_ops.views.markdown import counted, sealed_facts, some
+from omnigraph_ops.views.markdown import by_cause, counted, left_tables, sealed_facts, some
 from omnigraph_ops.views.view import Question, Section, View, filled
 
 if TYPE_CHECKING:
@@ -126,7 +126,7 @@ class Repair(PlannedStage[RepairRequest, RepairPreview, RepairReport]):
         return report.digest == plan.digest and report.manifest_version is not None
 
     def attention(self, plan: RepairPreview, drift: Sequence[DriftFinding] | None) -> tuple[str, ...]:
-        return tuple(_drifted(plan, drift))
+        return tuple(by_cause(("", *one) for one in _drifted(plan, drift)))
 
     def view(self, value: RepairPreview | RepairReport) -> View:
         return plan_view(value) if isinstance(value, RepairPreview) else report_view(value)
@@ -185,20 +185,24 @@ def _nothing_against(row: RepairRow) -> bool:
     return row.evidence is None or (row.evidence.content_equal is not False and row.evidence.problem is None)
 
 
-def _drifted(plan: RepairPreview, drift: Sequence[DriftFinding] | None) -> Iterator[str]:
+def _drifted(plan: RepairPreview, drift: Sequence[DriftFinding] | None) -> Iterator[tuple[str, str]]:
     """What is drifted now, with what its preview called it; where nobody could look, what was. Pure."""
     previewed = {row.table_key: row for row in plan.drifted}
     if drift is None:
-        for key, row in previewed.items():
-            yield f"{key} was drifted when it was previewed ({row.manifest_version} → {row.lance_head_version})"
+        for row in plan.drifted:
+            yield row.table_key, f"drifted when it was previewed ({_moved(row)})"
         return
     for table in drift:
         if table.problem is not None:
-            yield f"{table.table_key}: the newest version cannot be read ({table.problem}); {_RESTORE}"
+            yield table.table_key, f"the newest version cannot be read ({table.problem}); {_RESTORE}"
             continue
         known = previewed.get(table.table_key)
         called = f", {known.classification}" if known and known.lance_head_version == table.lance_head_version else ""
-        yield f"{table.table_key} is drifted ({table.manifest_version} → {table.lance_head_version}{called})"
+        yield table.table_key, f"drifted ({_moved(table)}{called})"
+
+
+def _moved(of: RepairRow | DriftFinding) -> str:
+    return f"version {of.manifest_version} → version {of.lance_head_version or '?'}"
 
 
 def verdict_text(evidence: DriftEvidence) -> str:
@@ -278,6 +282,7 @@ def plan_view(plan: RepairPreview) -> View:
     # What needs a person most comes first: it must not be what a long list leaves out.
     verified = Classification.VERIFIED_MAINTENANCE
     drifted = sorted(plan.drifted, key=lambda row: (row.classification is verified, row.table_key))
+    readable = [row for row in drifted if row.publishable]
     others = [row.table_key for row in plan.rows if row.classification is Classification.NO_DRIFT]
     named = (("Only looked at", plan.tables), ("No drift", others))
     header = ("Table", "Published → newest", "On Approve", "Classification", "Operations", "Rows", "Content")
@@ -290,9 +295,10 @@ def plan_view(plan: RepairPreview) -> View:
         ),
         sections=filled(
             [
-                Section(title="Drifted tables", header=header, rows=tuple(map(_drift_cells, drifted))),
+                Section(title="Drifted tables", header=header, rows=tuple(map(_drift_cells, readable))),
+                left_tables("Newest version cannot be read", ((r.table_key, _classification(r)) for r in plan.lost)),
                 Section(title="If nothing is published", lines=tuple(left_alone(drifted))),
-                *_evidence(drifted),
+                *_evidence([r for r in drifted if r.publishable or (r.evidence and r.evidence.versions)]),
             ]
         ),
     )
@@ -317,12 +323,11 @@ def _totals(rows: Sequence[RepairRow]) -> str:
 
 def _drift_cells(row: RepairRow) -> tuple[str, ...]:
     verified = row.classification is Classification.VERIFIED_MAINTENANCE
-    otherwise = "leave, unless forced" if row.publishable else "leave"
     rows = (counted(row.rows_before), counted(row.rows_after))
     return (
         row.table_key,
         _versions(row),
-        "publish" if verified else otherwise,
+        "publish" if verified else "leave, unless forced",
         _classification(row),
         some(row.operations, _MOST_OPERATIONS) or "?",
         f"{rows[0]} (same number)" if rows[0] == rows[1] != "?" else " → ".join(dict.fromkeys(rows)),

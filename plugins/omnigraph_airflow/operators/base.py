@@ -15,7 +15,7 @@ from omnigraph_airflow import decisions
 from omnigraph_airflow.decisions import question_of
 from omnigraph_airflow.hooks.omnigraph import GRAPH, OmnigraphHook
 from omnigraph_airflow.links import GraphPageLink
-from omnigraph_airflow.run_report import Failure, by_cause
+from omnigraph_airflow.run_report import Failure
 from omnigraph_airflow.task_run import (
     NO_FAILURES,
     TASK_ERRORS,
@@ -33,6 +33,7 @@ from omnigraph_ops.graph.layout import now_us
 from omnigraph_ops.models.optimize import SkipReason, TableStats
 from omnigraph_ops.parallel import in_parallel
 from omnigraph_ops.quantities import count
+from omnigraph_ops.views.markdown import by_cause
 from omnigraph_ops.views.view import View, plain_text
 
 if TYPE_CHECKING:

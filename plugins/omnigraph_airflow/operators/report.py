@@ -18,7 +18,7 @@ from omnigraph_airflow.graphs import approvers_of
 from omnigraph_airflow.hooks.omnigraph import GRAPH, OmnigraphHook
 from omnigraph_airflow.notify import emit_metrics, update_of
 from omnigraph_airflow.operators.base import failures_handed
-from omnigraph_airflow.run_report import Failure, RunFacts, RunReport, build, by_cause, results_of
+from omnigraph_airflow.run_report import Failure, RunFacts, RunReport, build, results_of
 from omnigraph_airflow.task_run import airflow_errors, header_of, planners, run_id_of, stages_of, states_of
 from omnigraph_ops import serde
 from omnigraph_ops.coordination import sealed
@@ -27,7 +27,7 @@ from omnigraph_ops.models.health import DriftFinding
 from omnigraph_ops.outcomes.results import redacted, with_value
 from omnigraph_ops.stages.registry import BY_NAME, planned, tasks_by_stage
 from omnigraph_ops.stages.stage import AnyPlanned, Effect, PartedStage
-from omnigraph_ops.views.markdown import some
+from omnigraph_ops.views.markdown import by_cause, some
 
 if TYPE_CHECKING:
     from airflow.sdk import Context

@@ -49,7 +49,7 @@ def test_what_waits_and_what_it_cost_is_in_the_report() -> None:
         TableStats(table_key="node:D"),
     )
     report = build(RunFacts(graph="/g", done=noted(OptimizeReport.of("/g", tables))))
-    assert report.attention == ("node:B had no room in the budget of this run; it stays planned",)
+    assert report.attention == ("node:B: no room in the budget of this run; it stays planned",)
     assert "| node:A | published version None | -0 +0 | in_process |  | 2.0 KiB | 4 |" in report.markdown
     assert "| node:B | skipped: deferred_budget |" in report.markdown
     assert "node:C" not in report.markdown
@@ -144,7 +144,7 @@ def test_rejected_drift_needs_attention() -> None:
     )
     still = DriftFinding(table_key="node:B", manifest_version=5, lance_head_version=6, covered=False, recoverable=False)
     report = build(RunFacts(graph="/g", plans={"repair": PREVIEW}, decisions={"repair": decision}, drift=(still,)))
-    assert report.attention == ("node:B is drifted (5 → 6, verified_maintenance)",)
+    assert report.attention == ("node:B: drifted (version 5 → version 6, verified_maintenance)",)
     assert "Reject by ada at 2026-01-02 03:04:05 UTC, digest `sha256:1`." in report.markdown
 
 
@@ -154,9 +154,9 @@ def test_rejected_drift_needs_attention() -> None:
         ((), ()),
         (
             (DriftFinding(table_key="node:B", manifest_version=5, lance_head_version=7, covered=False),),
-            ("node:B is drifted (5 → 7)",),
+            ("node:B: drifted (version 5 → version 7)",),
         ),
-        (None, ("node:B was drifted when it was previewed (5 → 6)",)),
+        (None, ("node:B: drifted when it was previewed (version 5 → version 6)",)),
     ],
 )
 def test_what_is_drifted_is_told_from_the_graph_and_not_from_the_preview(

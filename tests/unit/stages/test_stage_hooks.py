@@ -96,7 +96,7 @@ def test_files_that_stay_are_failures() -> None:
 
 def test_what_a_plan_leaves_out_needs_attention() -> None:
     drifted = cleanup(table("node:A", refused="it has drifted"))
-    assert Cleanup().attention(drifted, None) == ["node:A was not cleaned: it has drifted"]
+    assert Cleanup().attention(drifted, None) == ["node:A: not cleaned: it has drifted"]
     plan = OrphansPlan(
         uri="/g",
         stamp=6,
@@ -112,7 +112,7 @@ def test_what_a_plan_leaves_out_needs_attention() -> None:
         skipped=(SkippedDataset(path="nodes/a", reason="denied"),),
     )
     assert Orphans().attention(plan, None) == [
-        "nodes/a was not searched for orphans: denied",
+        "nodes/a: not searched for orphans: denied",
         "the graph has 1 unknown file; what is not known is never removed",
     ]
 

@@ -80,7 +80,7 @@ def test_a_plan_lists_versions_bytes_and_what_holds_the_rest() -> None:
 
 def test_a_plan_shows_refused_untouched_and_forks() -> None:
     shown = body(PLAN, note="4 versions are more than the 1 approved in advance")
-    assert cells(shown, "| `node:Company`")[1] == "refused: drift_needs_repair"
+    assert "**Refused**\n\n- node:Company: drift_needs_repair" in shown
     assert "**Nothing to remove**\n\n- edge:Knows" in shown
     assert "| `node:Person` | old | 1 | 512 B |" in shown
     assert "removes 4 old versions, 1 orphaned fork and 3 files (about 3.0 MiB)" in shown
@@ -88,6 +88,19 @@ def test_a_plan_shows_refused_untouched_and_forks() -> None:
     assert "keep the newest 3 and keep what is younger than 7 days" in shown
     assert "more than the 1 approved in advance" in shown
     assert "They cannot be brought back." in shown
+
+
+def test_a_question_has_one_sentence_for_each_cause_and_the_plan_a_row_for_each_table() -> None:
+    (table,) = (table for table in PLAN.tables if table.refused)
+    why = "cannot open /g/{n}: cut short"
+    refused = tuple(replace(table, table_key=f"node:T{n}", refused=why.format(n=n)) for n in range(20))
+    plan = replace(PLAN, tables=(*PLAN.tables, *refused))
+    question = body(plan)
+    told = [line for line in question.splitlines() if "cut short" in line]
+    named = "node:T0, node:T1, node:T2, node:T3, node:T4, and 15 more: cannot open /g/0: cut short"
+    assert told == [f"- {named} (the others name their own files and versions)"]
+    assert len([line for line in STAGE.attention(plan, None) if "cut short" in line]) == 1
+    assert plain_text(STAGE.view(plan)).count("cut short") == 20
 
 
 def test_a_plan_in_a_terminal_has_the_engines_policy_and_its_digest() -> None:
