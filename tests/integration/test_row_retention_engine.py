@@ -33,7 +33,6 @@ from omnigraph_ops.graph.sidecars import sidecar_names, sidecar_path
 from omnigraph_ops.lance.gateway import LanceGateway
 from omnigraph_ops.models.rows import RowBounds, RowPolicy, RowRetentionPlan
 from omnigraph_ops.progress import Lines, Stopped
-from omnigraph_ops.stages.expire_rows import delete
 from omnigraph_ops.stages.expire_rows import plan as planning
 from omnigraph_ops.stages.expire_rows.apply import expire_rows
 from omnigraph_ops.stages.expire_rows.plan import plan_row_retention
@@ -334,9 +333,9 @@ class TestThroughTheEngine:
         version = entry_of(graph, PERSON).version
         write(graph, PERSON, lambda dataset: dataset.delete(only))
         now = planning.Aged.of(graph, graph.state(), plan.tables[0])
-        said = delete.lost_renewals(graph, before.entry, now, gone)
+        said = now.lost_renewals(graph, before.entry, gone)
         elsewhere = replace(before.entry, path="nodes/0000000000000000")
-        assert delete.lost_renewals(graph, elsewhere, now, gone) is None, "versions of another table tell nothing"
+        assert now.lost_renewals(graph, elsewhere, gone) is None, "versions of another table tell nothing"
         if renewed:
             assert f"are gone ('{gone[0].as_py()}'); version {version} of the table" in (said or "")
         else:
@@ -381,10 +380,13 @@ class TestThroughTheEngine:
         graph, plan = self.planned(demo_graph, stamp, lease_wait_seconds=0.3)
         Path(graph.uri, "__recovery").mkdir(exist_ok=True)
         Path(graph.uri, "__recovery", "01J00000000000000000000000.json").write_text("{}")
-        engine = Stub(graph, {})
-        (stats,) = expire_rows(graph, plan, engine=engine).tables
+        engine, said = Stub(graph, {}), list[str]()
+        (stats,) = expire_rows(graph, plan, engine=engine, progress=Lines(said.append)).tables
         assert "pending recovery sidecar" in (stats.error or "")
         assert engine.calls == []
+        (waits,) = (line for line in said if "waits" in line)
+        assert f"{PERSON}: waits for 0.3 s at most: " in waits
+        assert "first 01J00000000000000000000000.json" in waits
 
     def test_a_frozen_graph_is_left_alone(self, demo_graph: DemoGraph, stamp: int) -> None:
         graph, plan = self.planned(demo_graph, stamp)

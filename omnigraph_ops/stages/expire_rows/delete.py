@@ -62,12 +62,6 @@ _DANGLING = (
     "edges of deleted nodes are left ({edges}): another engine process undid a part of the merge; delete them with the "
     "engine, by `from` and `to`, while nobody else writes"
 )
-_RENEWED = (
-    "{rows:,} rows that another process renewed while the engine merged are gone ({ids}); version {version} of the "
-    "table has their new values until a cleanup: load them again"
-)
-_NAMED = 5
-"""Ids in an error; more of them are counted only."""
 
 
 def again_after(*errors: type[Exception], graph: Graph, pause: float) -> Retrying:
@@ -267,7 +261,7 @@ class ExpiringTable:
             edges[key] = len(ids) - left
             dangling += [f"{left:,} of {key}"] if left else []
         gone = besides(base.ids, ids_left(aged.dataset, base.ids))
-        problems = [lost_renewals(self.graph, base.entry, aged, gone)]
+        problems = [aged.lost_renewals(self.graph, base.entry, gone)]
         problems += [_DANGLING.format(edges=", ".join(dangling))] if dangling else []
         return TableRowStats(
             table_key=self.table.table_key,
@@ -294,43 +288,25 @@ class ExpiringTable:
 
     def _wait_until_ready(self) -> None:
         """Let writers at work disarm, and finish what may be finished, for as long as a committer waits. Writes."""
-        deadline = time.monotonic() + self.graph.settings.lease_wait_seconds
+        seconds, said = self.graph.settings.lease_wait_seconds, ""
+        deadline = time.monotonic() + seconds
         while True:
             self._refuse_frozen()
             try:
                 return refuse_pending(self.graph)
-            except RecoveryPending:
+            except RecoveryPending as pending:
                 if time.monotonic() >= deadline:
                     raise
+                why = str(pending)
+            if why != said:
+                self.progress(f"{self.table.table_key}: waits for {seconds:g} s at most: {why}")
+                said = why
             recover(self.graph)
             self.graph.run.pause(_POLL_SECONDS)
 
 
 def _counts(edges: Mapping[str, int]) -> tuple[EdgeRows, ...]:
     return tuple(EdgeRows(table_key=key, rows=rows) for key, rows in sorted(edges.items()))
-
-
-def lost_renewals(graph: Graph, since: TableEntry, now: Aged, gone: Keys) -> str | None:
-    """What to say of rows that are gone although somebody had renewed them, None when there are none. Reads.
-
-    Before 0.9.0 the engine plans a merge on one version of a table and deletes by id on top of another one. Versions
-    that no others committed since are not looked at, so this costs nothing where nobody else writes.
-
-    Args:
-        since: the table as the plan of the merge saw it.
-        gone: ids of rows that were below the cut there and are not in the table any more.
-    """
-    if (now.entry.path, now.entry.branch) != (since.path, since.branch):
-        return None
-    for version in range(now.entry.version - 1, since.version, -1):
-        try:
-            then = replace(now, dataset=graph.open_version(now.entry, version))
-        except DatasetMissing:
-            continue
-        if lost := besides(ids_left(then.dataset, gone), then.keys("id")).to_pylist():
-            ids = ", ".join(map(repr, lost[:_NAMED])) + (" …" if len(lost) > _NAMED else "")
-            return _RENEWED.format(rows=len(lost), ids=ids, version=version)
-    return None
 
 
 def expiring_table(

@@ -17,12 +17,29 @@ from omnigraph_ops.graph.layout import now_us
 from omnigraph_ops.graph.schema import TypeFacts, read_type_facts
 from omnigraph_ops.graph.state import BranchState, TableEntry
 from omnigraph_ops.lance.gateway import Dataset, DatasetMissing, live_rows, version_print
-from omnigraph_ops.lance.rows import Clock, Keys, clock_of, count_below, expired_rows, keys_below, touching
+from omnigraph_ops.lance.rows import (
+    Clock,
+    Keys,
+    besides,
+    clock_of,
+    count_below,
+    expired_rows,
+    ids_left,
+    keys_below,
+    touching,
+)
 from omnigraph_ops.lance.tables import index_facts, inherited_indexes
 from omnigraph_ops.models.rows import EdgeRows, RowBounds, RowPolicy, RowRetentionPlan, TableRowPlan, distinct
 from omnigraph_ops.parallel import in_parallel
 from omnigraph_ops.quantities import count
 from omnigraph_ops.stages.expire_rows.statements import deletion_of
+
+_RENEWED = (
+    "{rows:,} rows that another process renewed while the engine merged are gone ({ids}); version {version} of the "
+    "table has their new values until a cleanup: load them again"
+)
+_NAMED = 5
+"""Ids in an error; more of them are counted only."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -156,6 +173,28 @@ class Aged:
         if expired and over:
             raise StalePlan(f"{table.table_key}: {over}; nothing was deleted; plan again")
         return expired
+
+    def lost_renewals(self, graph: Graph, since: TableEntry, gone: Keys) -> str | None:
+        """What to say of rows that are gone although somebody had renewed them, None when there are none. Reads.
+
+        Before 0.9.0 the engine plans a merge on one version of a table and deletes by id on top of another one.
+        Versions that no others committed since are not looked at, so this costs nothing where nobody else writes.
+
+        Args:
+            since: the table as the plan of the merge saw it.
+            gone: ids of rows that were below the cut there and are not in the table any more.
+        """
+        if (self.entry.path, self.entry.branch) != (since.path, since.branch):
+            return None
+        for version in range(self.entry.version - 1, since.version, -1):
+            try:
+                then = replace(self, dataset=graph.open_version(self.entry, version))
+            except DatasetMissing:
+                continue
+            if lost := besides(ids_left(then.dataset, gone), then.keys("id")).to_pylist():
+                ids = ", ".join(map(repr, lost[:_NAMED])) + (" …" if len(lost) > _NAMED else "")
+                return _RENEWED.format(rows=len(lost), ids=ids, version=version)
+        return None
 
 
 def _lasting_drift(graph: Graph, table_key: str) -> str | None:
