@@ -5,12 +5,13 @@ from __future__ import annotations
 import os
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 from lance import LanceDataset
 
 from omnigraph_ops.coordination.state import REMOVALS_DIR
-from omnigraph_ops.errors import StorageError
+from omnigraph_ops.errors import OpsError, StorageError
 from omnigraph_ops.graph import Graph
 from omnigraph_ops.graph.layout import version_path
 from omnigraph_ops.graph.state import TableEntry
@@ -137,6 +138,36 @@ def test_deletes_that_the_store_refuses_in_silence_are_a_failure(
         for t in outcome.json["tables"]
     )
     assert versions(graph, PERSON) == before
+
+
+def test_files_that_the_store_keeps_in_silence_while_their_versions_go_are_a_failure(
+    demo_graph: DemoGraph, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """As where `data/` may not be written to. No repetition finds these versions again, so none may hide it."""
+    graph, cli, real = demo_graph(**SMALL), runner(capsys), LanceDataset.cleanup_old_versions
+    optimize_all(graph)
+    kept: list[Path] = []
+
+    def passing_over(dataset: LanceDataset, **how: Any) -> Any:
+        data = Path(dataset.uri, "data")
+        before = {file: file.read_bytes() for file in data.iterdir()} if data.exists() else {}
+        stats = real(dataset, **how)
+        back = {file: content for file, content in before.items() if not file.exists()}
+        for file, content in back.items():
+            file.write_bytes(content)
+        kept.extend(back)
+        size = sum(map(len, back.values()))
+        return SimpleNamespace(bytes_removed=stats.bytes_removed - size, old_versions=stats.old_versions)
+
+    monkeypatch.setattr(LanceDataset, "cleanup_old_versions", passing_over)
+    with pytest.raises(OpsError, match=r"of \d+ files of the removed versions still there, although") as raised:
+        apply.cleanup_table(graph, plan_cleanup(graph, RetentionPolicy(keep_versions=1)), PERSON)
+    assert (int(str(raised.value).split(" of ")[0]), raised.value.retryable) == (len(kept), False)
+    assert versions(graph, PERSON) == 1, "only this run can tell of them"
+    outcome = cli("cleanup --keep 1 --confirm --json", graph.uri)
+    by_key = {t["table_key"]: t["error"] or "" for t in outcome.json["tables"]}
+    assert (outcome.code, by_key[PERSON]) == (1, "")
+    assert by_key[KNOWS].endswith("docs/reference/rights.md, then run `omnigraph-ops orphans`, which finds them")
 
 
 @pytest.mark.parametrize("left", [None, 0, 50], ids=["gone", "empty", "short"])
