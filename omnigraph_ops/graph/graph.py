@@ -11,14 +11,14 @@ from typing import Self
 from urllib.parse import unquote
 
 from omnigraph_ops.config.settings import Settings
-from omnigraph_ops.errors import CorruptGraph, TransientError, UnknownTable, lacks_rights, unknown_table
+from omnigraph_ops.errors import CorruptGraph, StorageError, TransientError, UnknownTable, lacks_rights, unknown_table
 from omnigraph_ops.graph.layout import MANIFEST_DIR, is_schema_apply_lock, version_path
 from omnigraph_ops.graph.schema import Catalog, TableSpec, staging_files
 from omnigraph_ops.graph.stamp import GraphContext, StampFormat
 from omnigraph_ops.graph.state import BranchState, TableEntry
 from omnigraph_ops.lance.gateway import BranchRef, Dataset, LanceFailure, LanceGateway, lance_errors
 from omnigraph_ops.progress import Run
-from omnigraph_ops.storage.inventory import Levels, Stored, upper_levels, walk
+from omnigraph_ops.storage.inventory import Levels, Stored, stored_sizes, upper_levels, walk
 from omnigraph_ops.storage.location import is_table_path
 from omnigraph_ops.storage.store import Storage
 
@@ -277,6 +277,19 @@ class Graph:
     def open_version(self, entry: TableEntry, version: int) -> Dataset:
         """A version of the Lance branch that a table is published from. Reads."""
         return self.open_at(entry.path, branch=entry.branch, version=version)
+
+    def first_lost(self, needed: Mapping[str, int]) -> str | None:
+        """The first of these files, by path, that is gone or shorter than so many bytes; None: none is. Reads."""
+        sizes = stored_sizes(self.storage, needed)
+        short = (path for path, size in sorted(needed.items()) if sizes.get(path, 0) < size)
+        return next((path for path in short if not self._is_whole(path, needed[path])), None)
+
+    def _is_whole(self, path: str, size: int) -> bool:
+        """Whether a file that no listing has as a regular one is there: Lance follows links. Reads."""
+        try:
+            return self.storage.stat(path).size >= size
+        except (FileNotFoundError, StorageError):
+            return False
 
     def maintained(self, state: BranchState) -> tuple[TableEntry, ...]:
         """Live tables of main that the accepted catalog also declares, by key. Reads where the two disagree.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 from pathlib import Path
 
@@ -11,7 +12,7 @@ import pytest
 from omnigraph_ops.config.settings import Settings
 from omnigraph_ops.coordination import guards
 from omnigraph_ops.coordination.lease import committer_lease
-from omnigraph_ops.errors import RecoveryNeeded, UnknownTable
+from omnigraph_ops.errors import CorruptGraph, RecoveryNeeded, UnknownTable
 from omnigraph_ops.graph import Graph, open_graph
 from omnigraph_ops.graph.layout import new_ulid
 from omnigraph_ops.graph.sidecars import write_sidecar
@@ -248,6 +249,29 @@ def test_a_failing_table_does_not_stop_the_others(demo_graph: DemoGraph, stamp: 
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("left", [None, 20], ids=["gone", "short"])
+def test_a_lost_file_is_named_and_no_reason_to_try_again(demo_graph: DemoGraph, stamp: int, left: int | None) -> None:
+    graph = demo_graph(stamp=stamp, **PEOPLE)
+    entry = entry_of(graph, "node:Person")
+    lost = min(Path(graph.table_uri(entry), "data").iterdir())
+    lost.unlink() if left is None else os.truncate(lost, left)
+    with pytest.raises(CorruptGraph) as raised:
+        optimize_table(graph, "node:Person")
+    version = entry_of(graph, "node:Person").version  # its indexes may be folded by then
+    said = f"node:Person: version {version}, which is published, lacks {entry.path}/data/{lost.name}; no other table"
+    assert str(raised.value).startswith(said)
+    assert not raised.value.retryable
+
+
+def test_an_error_beside_whole_files_may_pass(demo_graph: DemoGraph, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As where another process removed what a moment ago was read: the next try looks anew."""
+    graph = demo_graph(**PEOPLE)
+    when_rewritten(monkeypatch, raising(OSError("Not found: /g/data/x.lance")))
+    with pytest.raises(LanceFailure) as raised:
+        optimize_table(graph, "node:Person")
+    assert raised.value.retryable
+
+
 def test_a_table_that_is_gone_is_an_error_of_that_table_only(demo_graph: DemoGraph) -> None:
     graph = demo_graph(**SMALL)
     shutil.rmtree(graph.table_uri(entry_of(graph, "node:Company")))

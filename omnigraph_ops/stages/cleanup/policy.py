@@ -16,7 +16,7 @@ from typing import ClassVar
 
 from omnigraph_ops.coordination.freezes import why_frozen
 from omnigraph_ops.coordination.graph_view import GraphView, look
-from omnigraph_ops.errors import CorruptGraph, OpsError, StorageError
+from omnigraph_ops.errors import CorruptGraph, OpsError
 from omnigraph_ops.graph.graph import Graph
 from omnigraph_ops.graph.layout import MANIFEST_DIR, any_version_of, chain_folder
 from omnigraph_ops.graph.references import lost_reference
@@ -32,7 +32,6 @@ from omnigraph_ops.models.cleanup import (
     SnapshotExpiry,
     TableCleanupPlan,
 )
-from omnigraph_ops.storage.inventory import stored_sizes
 
 _MICROS = 1_000_000
 _MORE_LOOKS = 2
@@ -244,9 +243,7 @@ class LiveTables:
             except OpsError as error:
                 return f"{publisher} cannot be opened: {error}"
             needed |= {f"{entry.path}/{f.path}": (f.size, publisher) for f in files if f.base is None}
-        sizes = stored_sizes(self.graph.storage, needed)
-        short = (path for path, (size, _) in sorted(needed.items()) if sizes.get(path, 0) < size)
-        lost = next((path for path in short if not _is_whole(self.graph, path, needed[path][0])), None)
+        lost = self.graph.first_lost({path: size for path, (size, _) in needed.items()})
         if lost is None:
             return None
         return (
@@ -287,14 +284,6 @@ def _stays_whole(graph: Graph, view: GraphView, entry: TableEntry, needs: str) -
         name, problem = view.unreadable[0]
         return f"branch {name!r} cannot be read, so what it {needs} is unknown: {problem}"
     return frozen or lost_reference(graph, view.states, entry.path)
-
-
-def _is_whole(graph: Graph, path: str, size: int) -> bool:
-    """Whether a file that no listing has as a regular one is there: Lance follows links. Reads."""
-    try:
-        return graph.storage.stat(path).size >= size
-    except (FileNotFoundError, StorageError):
-        return False
 
 
 _Where = tuple[str | None, int]  # a branch of the graph, and the version that it publishes

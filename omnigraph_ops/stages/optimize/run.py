@@ -22,6 +22,7 @@ from omnigraph_ops.coordination.guards import look_again, looks, refuse_lasting
 from omnigraph_ops.coordination.litter import sweep_beside
 from omnigraph_ops.coordination.rewrites import abandon
 from omnigraph_ops.errors import (
+    CorruptGraph,
     DriftFound,
     GraphFrozen,
     OpsError,
@@ -31,9 +32,11 @@ from omnigraph_ops.errors import (
     TransientError,
 )
 from omnigraph_ops.graph.graph import Graph, select_entries
+from omnigraph_ops.graph.layout import chain_folder
 from omnigraph_ops.graph.sidecars import engine_root
 from omnigraph_ops.graph.state import TableEntry
-from omnigraph_ops.lance.gateway import CommitConflict, LanceFailure
+from omnigraph_ops.lance.gateway import LOST_COMMITS, CommitConflict, LanceFailure
+from omnigraph_ops.lance.versions import needed_files
 from omnigraph_ops.models.optimize import (
     Executor,
     OptimizeDecision,
@@ -304,6 +307,7 @@ def _attempt_as_accepted(graph: Graph, executor: TaskExecutor, work: _Work, prog
 
     Raises:
         StalePlan: it failed, and the schema was changed meanwhile: a property may have another name.
+        CorruptGraph: it failed, and a file of its published version is lost.
     """
     with contextlib.suppress(OpsError):  # in the middle of a schema apply
         graph = graph.with_current_schema() if work.preempted else graph
@@ -311,9 +315,27 @@ def _attempt_as_accepted(graph: Graph, executor: TaskExecutor, work: _Work, prog
         return _attempt_table(graph, executor, work, progress)
     except (LanceFailure, TransientError) as error:
         if not _has_new_schema(graph):
+            if not isinstance(error, (TransientError, *LOST_COMMITS)):
+                _refuse_lost(graph, work.table_key, error)
             raise
         changed = f"the schema of {graph.uri} was changed while {work.table_key} was optimized"
         raise StalePlan(f"{changed}: {error}; no row is lost; run again") from error
+
+
+def _refuse_lost(graph: Graph, table_key: str, error: LanceFailure) -> None:
+    """Raise `CorruptGraph` where the published version of a table lacks a file: no repetition helps. Reads."""
+    lacks = ""
+    with contextlib.suppress(OpsError):  # the error that made somebody ask says more
+        if (entry := graph.published(table_key)) is not None:
+            chain = chain_folder(entry.path, entry.branch)
+            files = needed_files(graph.open_pinned(entry))
+            if lost := graph.first_lost({f"{chain}/{f.path}": f.size for f in files if f.base is None}):
+                lacks = f"version {entry.version}, which is published, lacks {lost}"
+    if lacks:
+        raise CorruptGraph(
+            f"{table_key}: {lacks}; no other table is affected; `omnigraph-ops health --files` names all that is gone; "
+            "bring the file back or restore the graph"
+        ) from error
 
 
 def _has_new_schema(graph: Graph) -> bool:
