@@ -332,7 +332,7 @@ class CleanupReport(TablesReport[CleanupStats]):
     def _detail(self) -> str:
         forks, stuck, failed = len(self.orphaned_forks_removed), len(self.orphaned_forks_failed), len(self.failed)
         removed = sum(t.old_versions_removed for t in self.tables)
-        done = f"{removed} versions and {forks} forks removed, {failed + stuck} failed"
+        done = f"{count(removed, 'version')} and {count(forks, 'fork')} removed, {failed + stuck} failed"
         gone = sum(t.already_gone for t in self.tables)
         spared = sum(len(t.skipped_since_protected) for t in self.tables)
         # What was approved of a table that failed is not in its row.

@@ -91,6 +91,7 @@ def test_an_outcome_alone_tells_what_its_report_does() -> None:
 
 def test_a_cleanup_tells_what_became_of_everything_that_was_approved() -> None:
     stats = replace(STATS, old_versions_removed=5, already_gone=43)
+    assert cleaned(replace(STATS, old_versions_removed=1)).outcome().detail == "1 version and 0 forks removed, 0 failed"
     kept = replace(stats, table_key="node:B", old_versions_removed=0, already_gone=0, skipped_since_protected=(3,))
     done = "5 versions and 0 forks removed, 0 failed; 43 of the 48 approved versions were already gone"
     assert cleaned(stats).outcome().detail == done
