@@ -19,11 +19,12 @@ from omnigraph_ops.coordination.state import EXPIRE_ROWS_LEASE_PATH, RESULTS_DIR
 from omnigraph_ops.engine import EngineCli, engine_cli, require_stamp
 from omnigraph_ops.errors import InvalidInput, OpsError, PublishConflict, StorageError
 from omnigraph_ops.graph.graph import Graph
-from omnigraph_ops.graph.lance_manifest import UnreadableTransaction, version_record
+from omnigraph_ops.graph.lance_manifest import UnreadableTransaction, stored_versions, version_record
 from omnigraph_ops.graph.layout import new_ulid
 from omnigraph_ops.graph.state import TableEntry
 from omnigraph_ops.lance.gateway import LOST_COMMITS, CommitConflict, Dataset, IncompatibleCommit, live_rows
 from omnigraph_ops.lance.rows import Clock, FragmentDelete, clock_of, commit_deletes, count_below, delete_below
+from omnigraph_ops.lance.versions import needed_files
 from omnigraph_ops.models.rows import EdgeRows, RowRetentionPlan, RowRetentionReport, TableRowPlan, TableRowStats
 from omnigraph_ops.models.runs import Unit
 from omnigraph_ops.progress import SILENT, Progress, Stopped
@@ -309,8 +310,10 @@ class SubmittedDelete:
                 kept = {delete.file for delete in deletes}
                 commit_deletes(dataset, deletes, predicate)
         except (CommitConflict, IncompatibleCommit):
-            kept.clear()
-            raise
+            # A store that answers a repeated request says so of a commit that landed.
+            kept = self._referred(dataset, kept)
+            if not kept:
+                raise
         finally:
             with contextlib.suppress(OpsError):
                 self._sweep(str(dataset.uri), folder, kept)
@@ -334,6 +337,12 @@ class SubmittedDelete:
         if missing is not None:
             raise StorageError(f"{missing}, which a task wrote, is not there; nothing was deleted; run again")
 
+    def _referred(self, dataset: Dataset, files: set[str | None]) -> set[str | None]:
+        """Those of our deletion files that a later version refers to; `OpsError` where nobody can tell. Reads."""
+        table = self._table(str(dataset.uri))
+        later = [v for v in stored_versions(self.graph.storage, table) if v > int(dataset.version)]
+        return {f.path for v in later for f in needed_files(self.graph.open_at(table, version=v)) if f.path in files}
+
     def _sweep(self, uri: str, folder: str, kept: Container[str | None]) -> None:
         """Remove the notes, and the deletion files that are in no version. Destroys files."""
         storage = self.graph.storage
@@ -343,8 +352,11 @@ class SubmittedDelete:
 
     def _paths(self, uri: str, deletes: Iterable[FragmentDelete]) -> list[str]:
         """Their deletion files, relative to the graph. Pure."""
-        table = uri.removeprefix(f"{self.graph.uri}/")
-        return [f"{table}/{delete.file}" for delete in deletes if delete.file is not None]
+        return [f"{self._table(uri)}/{delete.file}" for delete in deletes if delete.file is not None]
+
+    def _table(self, uri: str) -> str:
+        """The path of the table, relative to the graph. Pure."""
+        return uri.removeprefix(f"{self.graph.uri}/")
 
 
 def expired(graph: Graph, unit: Unit) -> TableRowStats | None:
