@@ -461,7 +461,27 @@ def test_a_restore_goes_to_an_empty_place_only(demo_graph: DemoGraph, tmp_path: 
     assert_refused(cli("restore", report.backup, str(place)), f"there is something at {place} ({RESTORING_PATH})")
     (place / RESTORING_PATH).unlink()
     assert cli("restore", report.backup, str(place)).code == 0
+    write(open_graph(str(place)), PERSON, copies("on-"))
     assert_refused(cli("restore", report.backup, str(place)), "there is something at")
+
+
+def test_a_restore_that_could_not_be_compared_is_compared_by_the_next_one(
+    demo_graph: DemoGraph, tmp_path: Path, cli: Cli, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    graph = demo_graph(**SPEC)
+    words = ("restore", backup_graph(graph, str(tmp_path / "backups")).backup, str(tmp_path / "place"))
+    with monkeypatch.context() as patch:
+        when_asked(patch, lance, "dataset", raising(OSError("403 ExpiredToken")))
+        late = cli(*words)
+    assert_refused(late, "every file of the backup is at")
+    assert "run again, compares it" in late.err
+    assert "nothing was written" not in late.err
+    before = tree_of(tmp_path / "place")
+    compared = cli(*words)
+    assert (compared.code, "0 files, 0 B" in compared.out) == (0, True)
+    assert tree_of(tmp_path / "place") == before
+    (tmp_path / "place" / next(p for p in before if "/data/" in p)).write_bytes(b"")
+    assert_refused(cli(*words), "there is something at")
 
 
 def test_a_killed_restore_goes_on(demo_graph: DemoGraph, tmp_path: Path) -> None:

@@ -16,11 +16,11 @@ from dataclasses import dataclass, replace
 from omnigraph_ops.config.settings import Settings
 from omnigraph_ops.coordination.lease import LeaseKeeper, LeasePlace, patient_lease
 from omnigraph_ops.coordination.state import PROBE_PREFIX, RESTORE_LEASE_PATH
-from omnigraph_ops.errors import CorruptGraph, InvalidInput, StorageError
+from omnigraph_ops.errors import CorruptGraph, InvalidInput, OpsError, StorageError
 from omnigraph_ops.graph.graph import Graph
 from omnigraph_ops.graph.layout import MANIFEST_DIR, RESTORING_PATH, SCHEMA_STATE_FILE
 from omnigraph_ops.graph.opening import backup_around, open_graph
-from omnigraph_ops.models.backup import BackedFile, BackupRecord, FileProblem, RecordedRoot, RestoreReport
+from omnigraph_ops.models.backup import BackedFile, BackupRecord, FileProblem, RecordedRoot, RestoreReport, Tally
 from omnigraph_ops.models.freeze import CutFileKind
 from omnigraph_ops.outcomes.backups import (
     backup_of,
@@ -58,6 +58,8 @@ def restore_backup(
 ) -> RestoreReport:
     """Put the graph of a backup at `place`, which must be empty, and check the result. Writes there only.
 
+    Where another restore of this backup put all of it, and nothing came since, the result is checked, and no more.
+
     Args:
         mover: what restores the files; None: the threads of this process, at `bytes_per_second`.
 
@@ -78,7 +80,9 @@ def restore_backup(
     if (above := graph_around(destination, itself=False)) is not None:
         raise InvalidInput(f"{destination.root} is inside the graph {above}; nothing was written; restore elsewhere")
     _refuse_incomplete(storage, record)
-    _present(destination, record)
+    if _is_restored(_present(destination, record), record):
+        compared = _compared(destination, settings, record, storage.uri(backup_id), began)
+        return replace(compared, total=Tally(), relocated=0)
     with patient_lease(destination, _TURN, purpose="restore") as keeper:
         present = _claim_place(destination, record)
         work = FileRestorer(
@@ -92,9 +96,7 @@ def restore_backup(
         )
         _restore(mover or work, destination, record, present, keeper)
         note_stays = _drop_note(destination, record)
-    moved = sum(f.records_root for f in record.files)
-    report = _report(open_graph(destination.root, settings), record, moved, storage.uri(backup_id), began)
-    return replace(report, note_stays=note_stays)
+    return replace(_compared(destination, settings, record, storage.uri(backup_id), began), note_stays=note_stays)
 
 
 def _drop_note(destination: Storage, record: BackupRecord) -> str | None:
@@ -137,7 +139,7 @@ def _present(destination: Storage, record: BackupRecord) -> dict[str, int]:
     ours = {path for path in found if path.startswith((RESTORING_PATH, _TURN.path, PROBE_PREFIX))}
     if RESTORING_PATH in found and not _is_note_of(destination, record):
         ours.remove(RESTORING_PATH)
-    elif RESTORING_PATH in found:
+    elif RESTORING_PATH in found or _is_restored(found, record):
         # Anything else came after the graph was opened here.
         ours.update(filter(is_half_written, found), (f.file for f in record.files))
     if foreign := sorted(set(found) - ours):
@@ -145,6 +147,13 @@ def _present(destination: Storage, record: BackupRecord) -> dict[str, int]:
             f"there is something at {destination.root} ({foreign[0]}); nothing was written; restore to an empty place"
         )
     return found
+
+
+def _is_restored(found: Mapping[str, int], record: BackupRecord) -> bool:
+    """Whether a restore put every file there and dropped its note; it could not compare the graph perhaps. Pure."""
+    copied = (file for file in record.files if not file.records_root)
+    there = RESTORING_PATH not in found and all(file.file in found for file in record.files)
+    return there and _first_wrong(copied, found) is None
 
 
 def _is_note_of(destination: Storage, record: BackupRecord) -> bool:
@@ -295,7 +304,21 @@ def _sum(data: bytes) -> str:
     return f"sha256:{hashlib.sha256(data).hexdigest()}"
 
 
-def _report(graph: Graph, record: BackupRecord, moved: int, backup: str, began: float) -> RestoreReport:
+def _compared(
+    destination: Storage, settings: Settings | None, record: BackupRecord, backup: str, began: float
+) -> RestoreReport:
+    """Compare what was restored with the record; `StorageError` where it cannot be read. Reads."""
+    try:
+        return _report(open_graph(destination.root, settings), record, backup, began)
+    except OpsError as error:
+        why = str(error).replace("; nothing was written", "")
+        raise StorageError(
+            f"every file of the backup is at {destination.root}, but the graph could not be compared with the record: "
+            f"{why}; the same restore, run again, compares it and writes nothing"
+        ) from error
+
+
+def _report(graph: Graph, record: BackupRecord, backup: str, began: float) -> RestoreReport:
     found = check(graph)
     problems = [FileProblem(file=graph.uri, reason=text) for text in found.advice]
     if not found.status.is_settled and not problems:
@@ -304,7 +327,7 @@ def _report(graph: Graph, record: BackupRecord, moved: int, backup: str, began: 
         backup=backup,
         uri=graph.uri,
         total=record.total,
-        relocated=moved,
+        relocated=sum(f.records_root for f in record.files),
         branches=len(record.branches),
         tables=len({r.table_key for r in record.rows}),
         rows=sum(r.rows for r in record.rows),
