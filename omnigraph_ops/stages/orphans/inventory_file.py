@@ -1,7 +1,8 @@
 """An inventory file in place of a listing: CSV, JSON lines or Parquet, as S3 Inventory writes them or simpler.
 
 Columns by name: `path`, `size`, `last_modified`, or `Bucket`, `Key`, `Size`, `LastModifiedDate`. Paths may be relative
-to the graph, absolute or URIs; rows outside of the graph are counted and ignored.
+to the graph, absolute or URIs; rows outside of the graph are counted and ignored. Of an inventory of all versions only
+the current ones count: `IsLatest`, `IsDeleteMarker`.
 """
 
 from __future__ import annotations
@@ -26,7 +27,8 @@ from omnigraph_ops.storage.parquet import parquet_groups, parquet_rows
 
 _PATH, _SIZE = ("path", "key"), ("size",)
 _TIME = ("last_modified", "lastmodifieddate", "last_modified_date", "lastmodified")
-_NAMES = frozenset({"bucket", *_PATH, *_SIZE, *_TIME})
+_LATEST, _MARKER = ("islatest", "is_latest"), ("isdeletemarker", "is_delete_marker")
+_NAMES = frozenset({"bucket", *_PATH, *_SIZE, *_TIME, *_LATEST, *_MARKER})
 _JSON_SUFFIXES = (".json", ".jsonl", ".ndjson")
 _LONGEST_LINE = 1024 * 1024
 """A key of S3 has at most 1,024 bytes."""
@@ -68,13 +70,15 @@ class Inventory:
                 yield stored
 
     def numbered_rows(self, piece: Piece | None = None) -> Iterator[tuple[int, Stored | None]]:
-        """Each row of a piece with its number, None for one outside of the graph. Reads.
+        """Each row of a piece with its number, None for one outside of the graph; no earlier versions. Reads.
 
         Raises:
             InvalidInput: a row is malformed.
         """
         for line, row in self._raw(piece):
             lowered = {str(k).strip().lower(): v for k, v in row.items()}
+            if _is_past(lowered):
+                continue
             try:
                 path = self._relative(_path(lowered, encoded=self._is_csv()))
                 stored = Stored(path=path, size=_size(lowered), modified_at=_time(lowered)) if path else None
@@ -199,6 +203,12 @@ def _time(row: dict[str, Any]) -> float:
     if not math.isfinite(seconds):
         raise ValueError(f"the time {value} is not finite")
     return seconds
+
+
+def _is_past(row: dict[str, Any]) -> bool:
+    """Whether the row is of an earlier version, or says that an object was deleted. Pure."""
+    latest, marker = ({str(row.get(name)).lower() for name in names} for names in (_LATEST, _MARKER))
+    return "false" in latest or "true" in marker
 
 
 def _cell(row: dict[str, Any], names: tuple[str, ...]) -> Any:

@@ -56,6 +56,27 @@ def test_the_form_of_s3_inventory(tmp_path: Path) -> None:
     assert (file.path, foreign) == ("nodes/x/_refs/branches/a%2Fb.json", 1)
 
 
+def test_of_all_versions_only_the_current_ones_count(tmp_path: Path) -> None:
+    def row(path: str, latest: bool, marker: bool) -> dict[str, object]:
+        size = None if marker else 7
+        return {"path": path, "size": size, "last_modified": WHEN, "IsLatest": latest, "is_delete_marker": marker}
+
+    all_versions = [
+        row(FILE.path, True, False),
+        row(FILE.path, False, False),
+        row("x", True, True),
+        row("x", False, False),
+    ]
+    table = pa.Table.from_pylist(all_versions)
+    pq.write_table(table, tmp_path / "made.parquet")
+    assert rows(tmp_path, "list.parquet", (tmp_path / "made.parquet").read_bytes()) == ([FILE], 0)
+    csv = [
+        ",".join(table.column_names),
+        *(",".join("" if v is None else str(v).lower() for v in r.values()) for r in all_versions),
+    ]
+    assert rows(tmp_path, "list.csv", "\n".join(csv).replace(WHEN.lower(), WHEN)) == ([FILE], 0)
+
+
 def test_json_lines_and_parquet(tmp_path: Path) -> None:
     raw = {"Bucket": "bucket", "Key": f"graphs/kb.omni/{FILE.path}", "Size": 7, "LastModifiedDate": WHEN}
     assert rows(tmp_path, "list.jsonl", json.dumps(raw) + "\n\n") == ([FILE], 0)
