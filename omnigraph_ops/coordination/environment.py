@@ -137,6 +137,10 @@ def refuse_unsafe_store(storage: Storage) -> None:
             with ThreadPoolExecutor(max_workers=_RACERS) as pool:
                 bodies = [f"racer {n}".encode() for n in range(_RACERS)]
                 winners = sum(pool.map(functools.partial(storage.create, key), bodies))
+        except StorageError as error:
+            if "NotImplemented" not in str(error):  # the answer of a store that knows no such put
+                raise
+            winners = 0
         finally:
             with contextlib.suppress(StorageError):
                 storage.delete(key)

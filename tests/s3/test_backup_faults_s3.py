@@ -11,6 +11,7 @@ import pytest
 
 from omnigraph_ops.config.settings import Settings
 from omnigraph_ops.config.terms import BackupOptions
+from omnigraph_ops.coordination.environment import refuse_unsafe_store
 from omnigraph_ops.coordination.freezes import unfreeze
 from omnigraph_ops.coordination.holds import freezes
 from omnigraph_ops.demo import DemoSpec, write_demo_graph
@@ -57,6 +58,14 @@ def graph(proxy: FaultProxy, tmp_path: Path) -> Graph:
 
 def bucket_of(graph: Graph) -> str:
     return graph.uri.removesuffix("/graphs/kb.omni")
+
+
+def test_a_store_that_knows_no_conditional_puts_is_refused(proxy: FaultProxy, graph: Graph) -> None:
+    proxy.faults.append(Fault(matches="PUT .*/probe-", status=501, code="NotImplemented"))
+    with pytest.raises(
+        StorageError, match=r"does not honour conditional puts.*; nothing was written; use a store that"
+    ):
+        refuse_unsafe_store(graph.storage)
 
 
 def shorten(request: str) -> None:
