@@ -142,7 +142,13 @@ def _present(destination: Storage, record: BackupRecord) -> dict[str, int]:
     elif RESTORING_PATH in found or _is_restored(found, record):
         # Anything else came after the graph was opened here.
         ours.update(filter(is_half_written, found), (f.file for f in record.files))
-    if foreign := sorted(set(found) - ours):
+    foreign = sorted(set(found) - ours)
+    if RESTORING_PATH in foreign:
+        raise InvalidInput(
+            f"a restore of another backup to {destination.root} did not end; nothing was written; run that one again, "
+            "or restore to an empty place"
+        )
+    if foreign:
         raise InvalidInput(
             f"there is something at {destination.root} ({foreign[0]}); nothing was written; restore to an empty place"
         )
