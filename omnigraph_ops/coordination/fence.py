@@ -10,6 +10,7 @@ goes on beside the writers. One whose process was killed is lifted by whoever of
 from __future__ import annotations
 
 import contextlib
+import logging
 import threading
 import time
 import uuid
@@ -25,6 +26,7 @@ from omnigraph_ops.graph.layout import MANIFEST_DIR, SCHEMA_APPLY_LOCK, branch_c
 from omnigraph_ops.graph.sidecars import sidecar_names
 from omnigraph_ops.lance.gateway import BranchRef
 
+_LOG = logging.getLogger(__name__)
 INTERNAL_COMPACTION = "compact internal tables"
 """Purpose of the committer lease during the one thing that a fence may not be lifted in the middle of."""
 _LOCK = branch_reference(MANIFEST_DIR, SCHEMA_APPLY_LOCK)
@@ -152,9 +154,14 @@ def own_fence(graph: Graph) -> FenceNote | None:
 def unlock(graph: Graph, *, force: bool) -> BranchRef | None:
     """Remove a lock left by a crash: ours, or with `force` anybody's; None when there is none. Destroys the lock.
 
+    With `force` also what a schema apply staged by half, which would lock the graph for good at its next open.
+
     Raises:
         ApprovalMissing: the lock is not ours, or that of a run that is at work here, and `force` was not given.
     """
+    for staged in graph.half_staged() if force else ():
+        graph.storage.delete(staged)
+        _LOG.warning("removed %s of a schema apply that did not end", staged)
     lock = current_lock(graph)
     if lock is None:
         if graph.storage.exists(FENCE_PATH):  # whoever may only read may ask, too

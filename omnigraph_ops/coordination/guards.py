@@ -177,7 +177,7 @@ def refuse_pending(graph: Graph, *, beside_siblings: bool = False, table_key: st
     if staged:
         raise RecoveryPending(
             f"{graph.uri} has schema staging files ({', '.join(staged)}); nothing was written; "
-            "let the schema apply finish or open the graph read-write with omnigraph"
+            "let the schema apply finish; `omnigraph-ops check` says what settles one that crashed"
         )
     if names:
         raise (RecoveryNeeded if left else RecoveryPending)(

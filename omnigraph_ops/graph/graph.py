@@ -13,7 +13,7 @@ from urllib.parse import unquote
 from omnigraph_ops.config.settings import Settings
 from omnigraph_ops.errors import CorruptGraph, StorageError, TransientError, UnknownTable, lacks_rights, unknown_table
 from omnigraph_ops.graph.layout import MANIFEST_DIR, is_schema_apply_lock, version_path
-from omnigraph_ops.graph.schema import Catalog, TableSpec, staging_files
+from omnigraph_ops.graph.schema import Catalog, TableSpec, is_half_staged, staging_files
 from omnigraph_ops.graph.stamp import GraphContext, StampFormat
 from omnigraph_ops.graph.state import BranchState, TableEntry
 from omnigraph_ops.lance.gateway import BranchRef, Dataset, LanceFailure, LanceGateway, lance_errors
@@ -277,6 +277,11 @@ class Graph:
     def open_version(self, entry: TableEntry, version: int) -> Dataset:
         """A version of the Lance branch that a table is published from. Reads."""
         return self.open_at(entry.path, branch=entry.branch, version=version)
+
+    def half_staged(self) -> tuple[str, ...]:
+        """Staging files of a schema apply that ended while it wrote them, if the engine would promote them. Reads."""
+        staged = staging_files(self.storage) if self.format.promotes_half_staged else ()
+        return staged if is_half_staged(staged) else ()
 
     def first_lost(self, needed: Mapping[str, int]) -> str | None:
         """The first of these files, by path, that is gone or shorter than so many bytes; None: none is. Reads."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -130,6 +130,11 @@ def staging_files(storage: Storage) -> tuple[str, ...]:
     """Schema staging files: present only inside a schema apply, or after one crashed. Reads."""
     names = set(storage.list(""))
     return tuple(name + STAGING_SUFFIX for name in SCHEMA_FILES if name + STAGING_SUFFIX in names)
+
+
+def is_half_staged(staged: Collection[str]) -> bool:
+    """Whether a schema apply ended while it wrote these: the state file is written last and renamed last. Pure."""
+    return bool(staged) and SCHEMA_STATE_FILE + STAGING_SUFFIX not in staged
 
 
 def read_contract(storage: Storage, *, format_version: int, ir_version: int) -> Any:

@@ -170,6 +170,9 @@ class StampFormat:
     compacts_blobs = True
     compares_blobs = False
     """Whether a merge of the engine compares rows by where their blobs lie, which a rewrite changes."""
+    promotes_half_staged = False
+    """Whether the engine puts the staging files of a killed schema apply in place although the last one is missing, and
+    then refuses to open the graph."""
     leaves_stale_entries = False
     """Whether the Lance of the engine leaves entries of updated rows in the indexes that it folds."""
     limits_text_search = False

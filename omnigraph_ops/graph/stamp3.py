@@ -113,6 +113,7 @@ class Stamp3(StampFormat):
         ),
     )
     compacts_blobs = False
+    promotes_half_staged = True
     leaves_stale_entries = True
     sidecar_version = 2
     paths_by_name = True

@@ -15,7 +15,8 @@ from omnigraph_ops.coordination import guards
 from omnigraph_ops.coordination.lease import LeasePlace, committer_lease
 from omnigraph_ops.coordination.state import EXPIRE_ROWS_LEASE_PATH
 from omnigraph_ops.graph.graph import Graph
-from omnigraph_ops.graph.layout import EXPIRY_BRANCH_PREFIX
+from omnigraph_ops.graph.layout import EXPIRY_BRANCH_PREFIX, SCHEMA_APPLY_LOCK
+from omnigraph_ops.graph.schema import staging_files
 from omnigraph_ops.graph.sidecars import sidecar_names, sidecar_path
 from omnigraph_ops.models.health import CheckStatus, SidecarClass
 from omnigraph_ops.models.runs import Unit
@@ -411,6 +412,22 @@ def test_a_schema_apply_in_flight_stops_recovery_and_says_so(graph: Graph) -> No
     (outcome,) = report.outcomes
     assert outcome.action == "left_to_engine"
     assert "_schema.pg.staging" in outcome.detail
+
+
+@pytest.mark.parametrize("whole", [False, True], ids=["half", "whole"])
+def test_what_a_schema_apply_staged_by_half_is_not_to_be_opened(graph: Graph, stamp: int, whole: bool) -> None:
+    arm(graph, change=lambda d: d.update(writer_kind="SchemaApply"))
+    graph.manifest().create_branch(SCHEMA_APPLY_LOCK)
+    staged = ["_schema.pg.staging", "_schema.ir.json.staging", *["__schema_state.json.staging"] * whole]
+    for name in staged:
+        graph.storage.write(name, b"node A {}")
+    refuses = stamp == 3 and not whole  # its next open would put these in place
+    advice = check(graph).advice
+    assert any("do not open the graph with omnigraph now" in said for said in advice) is refuses
+    assert any(said.startswith("open the graph read-write") for said in advice) is not refuses
+    assert main(["unlock", graph.uri, "--confirm", "--force", "--yes"]) == 0
+    assert staging_files(graph.storage) == (() if refuses else tuple(staged))
+    assert not graph.is_locked()
 
 
 def test_a_table_moved_on_a_branch_is_left_to_the_engine(graph: Graph) -> None:

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from omnigraph_ops.cli.main import main
 from omnigraph_ops.config.settings import Settings
 from omnigraph_ops.errors import RecoveryPending, TransientError
 from omnigraph_ops.graph import open_graph
@@ -144,3 +145,20 @@ def test_a_schema_apply_at_work_is_never_called_damage(tmp_path: Path, stamp: in
     assert {f"node:{kind}" for kind in kinds} <= {entry.table_key for entry in graph.state().entries}
     assert not optimize_all(graph).failed
     assert oracle.export(root) == rows
+
+
+def test_a_schema_apply_that_died_while_it_staged_is_undone(tmp_path: Path) -> None:
+    """The next open of 0.7.2 would put in place what is staged, and no later one would succeed."""
+    oracle, root = engine(3), tmp_path / "g.omni"
+    rows = loaded_graph(oracle, root)
+    stands_in_the_way = root / "_schema.ir.json.staging"
+    stands_in_the_way.mkdir()
+    with pytest.raises(AssertionError, match="exit 1"):
+        oracle.apply_schema(root, EVOLVED_SCHEMA)
+    stands_in_the_way.rmdir()
+    assert any("do not open the graph with omnigraph now" in said for said in check(open_graph(str(root))).advice)
+    assert main(["unlock", str(root), "--confirm", "--force", "--yes"]) == 0
+    oracle.run("repair", str(root))
+    assert check(open_graph(str(root))).status is CheckStatus.CLEAN
+    assert oracle.export(root) == rows
+    oracle.apply_schema(root, EVOLVED_SCHEMA)

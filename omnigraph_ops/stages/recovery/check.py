@@ -125,6 +125,7 @@ def check(graph: Graph) -> CheckReport:
 def _report(graph: Graph, found: _Look) -> CheckReport:
     fence = own_fence(graph) if found.locked else None
     abandoned = fence is not None and fence.is_abandoned
+    half = graph.half_staged() if found.staged else ()
     blocked = bool(found.staged) or (found.locked and not abandoned)
     return CheckReport(
         uri=graph.uri,
@@ -135,8 +136,8 @@ def _report(graph: Graph, found: _Look) -> CheckReport:
         schema_apply_lock=found.locked,
         drift=found.drift,
         advice=(
-            *((_lock_advice(fence, abandoned),) if found.locked else ()),
-            *_advice(found),
+            *((_lock_advice(fence, abandoned),) if found.locked and not half else ()),
+            *_advice(found, half),
             *branch_advice(found.on_branches),
             *mismatch_advice(found.mismatch),
             *expiry_advice(graph),
@@ -211,7 +212,14 @@ _FOR_A_PERSON = "keep writers away, and restore the graph from a backup if nothi
 _DAMAGED = "if its files are damaged, restore the graph from a backup"
 
 
-def _advice(found: _Look) -> Iterable[str]:
+def _advice(found: _Look, half: Sequence[str]) -> Iterable[str]:
+    if half:
+        yield (
+            f"do not open the graph with omnigraph now: a schema apply wrote {', '.join(half)} and has not written the "
+            "last of these files; if it died, an open would put them in place, and no open would succeed after that; "
+            "when you know that it crashed, `omnigraph-ops unlock` with --confirm --force removes them and the lock, "
+            "then open the graph read-write once with omnigraph, which rolls the apply back"
+        )
     groups = (found.sidecars, found.drift, found.on_branches)
     if any(finding.recoverable for group in groups for finding in group):
         yield "run `omnigraph-ops recover` to finish what a crashed run left"
@@ -219,9 +227,9 @@ def _advice(found: _Look) -> Iterable[str]:
         what = f"{left.path} ({', '.join(left.table_keys) or 'tables unknown'}): {left.detail}"
         if left.refused_by_engine:
             yield f"do not open the graph with this omnigraph, for {what}; {_FOR_A_PERSON}"
-        else:
+        elif not half:
             yield f"open the graph read-write once with omnigraph, for {what}"
-    if found.staged:
+    if found.staged and not half:
         yield "a schema apply is in flight or crashed: wait for it, or open the graph read-write with omnigraph"
     if any(not d.covered and not d.recoverable and d.problem is None for d in found.drift):
         yield "run `omnigraph-ops repair` to review the drifted tables"

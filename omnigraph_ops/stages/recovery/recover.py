@@ -151,7 +151,7 @@ def _why_left(graph: Graph, file: SidecarFile, judgement: Judgement, grace: floa
     if not judgement.finding.recoverable:
         return _left(judgement.finding, "left_to_engine", judgement.finding.detail)
     if staged := ", ".join(staging_files(graph.storage)):
-        why = f"a schema apply is in flight or crashed ({staged}); an open by the engine settles it first"
+        why = f"a schema apply is in flight or crashed ({staged}); `omnigraph-ops check` says what settles it first"
         return _left(judgement.finding, "left_to_engine", why)
     if (young := _too_young(graph, file, judgement, grace)) is not None:
         return _left(judgement.finding, "deferred", young)
