@@ -51,8 +51,8 @@ class RetentionTerms(Request, Generic[E]):
     keep: Annotated[Count | None, Option(metavar="N")] = None
     """Retain the N newest versions of each table."""
     older_than: Annotated[Seconds | None, Option(metavar="DURATION")] = None
-    """Remove only versions older than this, as in `7d`; from `1h` on none that was the newest in the last hour. With
-    a number, both must agree."""
+    """Remove only versions older than this, as in `7d`. With `1h` or more, a version that was the newest within the
+    last hour stays, too. With a number, both must agree."""
     expiry: Annotated[E | None, Option(section="Snapshot expiry", flag="expire")] = None
     """Instead of number and age, which have to be empty then."""
     between_pins: bool = False
