@@ -182,7 +182,7 @@ def test_a_vector_that_no_partition_takes_in_is_named_with_the_way_out(tmp_path:
         (failed,) = optimize_all(open_graph(path, settings)).failed
         assert failed.error is not None
         assert "distances overflow" in failed.error
-        assert "let the engine's own optimize write the index" in failed.error
+        assert "the engine's own optimize may never end on them" in failed.error
     (told,) = health(open_graph(path), recall=3).tables
     assert told.error is None
     assert lance.dataset(path).version == version

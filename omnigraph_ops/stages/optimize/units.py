@@ -110,8 +110,8 @@ def noted(failures: list[OpsError]) -> Iterator[None]:
         failures.append(
             LanceFailure(
                 "some vectors are so large that their distances overflow, and this release of Lance puts them into no "
-                "partition; no row was changed, and queries find what they did; correct these vectors, or let the "
-                f"engine's own optimize write the index ({error})"
+                "partition; no row was changed, and queries find what they did; correct these vectors; the engine's "
+                f"own optimize may never end on them ({error})"
             )
         )
     except LanceFailure as error:
