@@ -15,7 +15,9 @@ MOST_RANGES = 50
 
 # An underscore inside a word means nothing to Markdown, and tokens are full of them.
 _SPECIAL = re.compile(r"([\\`*{}\[\]<>#|~&!]|(?<![A-Za-z0-9])_|_(?![A-Za-z0-9]))")
-_LINKS = re.compile(r"(:(?=//)|@|\bwww)", re.IGNORECASE)
+# Renderers make links of web addresses, mail addresses and mentions; none does of s3://.
+_LINKS = re.compile(r"((?<!\bs3):(?=//)|@|\bwww)", re.IGNORECASE)
+_COMMAND = re.compile(r"(?<!`)`(omnigraph-ops [^`]+)`(?!`)")
 _BARE_PIPE = re.compile(r"(?<!\\)((?:\\\\)*)\|")
 _DIGEST_LINE = re.compile(r"`(sha256:[0-9a-f]{64})`\Z")
 _WORD_JOINER = "\u2060"
@@ -122,9 +124,16 @@ def code(text: str) -> str:
 
 
 def prose(text: str) -> str:
-    """A sentence with names from a graph in it, escaped so that it only reads as text. Pure."""
-    escaped = _SPECIAL.sub(r"\\\1", " ".join(text.splitlines()))
-    return _LINKS.sub(rf"\1{_WORD_JOINER}", escaped)
+    """A sentence with names from a graph in it, escaped so that it only reads as text. Pure.
+
+    Its commands are code spans, which nothing links either, so that they can be copied as they are.
+    """
+    parts = _COMMAND.split(" ".join(text.splitlines()))  # every other one is a command
+    return "".join(code(part) if i % 2 else _escaped(part) for i, part in enumerate(parts))
+
+
+def _escaped(text: str) -> str:
+    return _LINKS.sub(rf"\1{_WORD_JOINER}", _SPECIAL.sub(r"\\\1", text))
 
 
 class SealedPlan(Protocol):

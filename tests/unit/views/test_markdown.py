@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import shlex
+
 import pytest
 
+from omnigraph_ops.cli.call import Parsed
+from omnigraph_ops.cli.parsing import parse
 from omnigraph_ops.views.markdown import code, document, human_seconds, line, prose, ranges
 from omnigraph_ops.views.view import Section, View
 
@@ -21,6 +25,26 @@ def test_prose_escapes_what_markdown_means() -> None:
         "a_b a\\*b\\_\\<c\\> \\[d\\](e) \\`f\\` \\# \\| \\\\ \\~ \\&amp;"
     )
     assert prose("http://x www.y a@b\nc") == "http:\u2060//x www\u2060.y a@\u2060b c"
+
+
+@pytest.mark.parametrize("target", ["s3://lake/graphs/people.omni", "/graphs/ann@www.x.omni", "/_a_ *b* http://x"])
+def test_a_command_can_be_copied_from_markdown_as_it_is(target: str) -> None:
+    command = f"omnigraph-ops unfreeze {shlex.quote(target)} 01M8"
+    shown = prose(f"frozen by ann@vm; `{command}` ends it, see `x`")
+    assert shown == f"frozen by ann@\u2060vm; `{command}` ends it, see \\`x\\`"
+    said = parse(shlex.split(shown.split("`")[1])[1:])
+    assert isinstance(said, Parsed)
+    assert said.options["graph"] == target
+
+
+def test_an_address_in_s3_can_be_copied_and_one_of_the_web_is_no_link() -> None:
+    assert prose("s3://lake/people.omni") == "s3://lake/people.omni"
+    assert prose("s3://www.x/http://y") == "s3://www\u2060.x/http:\u2060//y"
+
+
+@pytest.mark.parametrize("text", ["a`omnigraph-ops x", "``omnigraph-ops x``", "`omnigraph-ops x``", "`omnigraph-ops`"])
+def test_what_is_no_whole_command_stays_prose(text: str) -> None:
+    assert prose(text) == text.replace("`", "\\`")
 
 
 @pytest.mark.parametrize("text", ["|", "\\|", "\\\\|", "a|b|c\\", "`|`"])
