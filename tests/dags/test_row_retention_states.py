@@ -18,23 +18,23 @@ from tests.support.operators import Outcome, Run, disk_of
 from tests.support.plain import opened
 
 pytestmark = [pytest.mark.airflow, pytest.mark.xdist_group("airflow")]
-POLICIES = [{"table": "table:items", "property": "at", "older_than": "30d"}]
 FROZEN = r"is frozen by ann \(the yearly backup\).*nothing was written"
 CHAIN = ("plan_row_retention", "approve_row_retention", "expire_rows")
 
 
-def execute(run: Run, task_id: str) -> Outcome:
+def execute(run: Run, task_id: str, *, table: str = "table:items", prop: str = "at", confirmed: bool = True) -> Outcome:
     """Execute one operator of the stage on what the ones before it left. Writes."""
     from omnigraph_airflow.operators.stages import ApplyStageOperator, ApproveStageOperator, PlanStageOperator
 
     common: dict[str, Any] = {"task_id": task_id, "graph": run.graph.uri, "stage": "expire-rows"}
     if task_id == "plan_row_retention":
-        return run.execute(PlanStageOperator(request={"policies": POLICIES}, **common))
+        policies = [{"table": table, "property": prop, "older_than": "30d"}]
+        return run.execute(PlanStageOperator(request={"policies": policies, "max_share": 1}, **common))
     plan = run.of("plan_row_retention")
     if task_id == "expire_rows":
         return run.execute(ApplyStageOperator(plan=plan, approval="approve_row_retention", **common))
-    asking = {"answer_within": timedelta(hours=1), "confirmed": True, "digest": plan["digest"]}
-    return run.execute(ApproveStageOperator(plan=plan, **asking, **common))
+    asking = {"answer_within": timedelta(hours=1), "confirmed": confirmed, "digest": plan["digest"]}
+    return run.execute(ApproveStageOperator(plan=plan, only_confirmed=True, **asking, **common))
 
 
 @pytest.mark.parametrize(("task_id", "ends"), [(CHAIN[0], "skipped"), (CHAIN[1], "success"), (CHAIN[2], "failed")])
@@ -84,10 +84,13 @@ def test_rows_of_many_columns_expire(tmp_path: Path) -> None:
     assert left.column("c299").to_pylist() == pa.array([299, 299]).to_pylist()
 
 
-def test_a_graph_without_an_engine_is_one_sentence(demo_graph: DemoGraph, stamp: int) -> None:
+def test_a_graph_without_an_engine_has_a_preview_and_else_one_sentence(demo_graph: DemoGraph, stamp: int) -> None:
     run = Run(demo_graph(stamp=stamp, node_types=1, loads=1, rows=3))
     first = disk_of(run.graph.uri)
-    outcome = execute(run, CHAIN[0])
+    assert execute(run, CHAIN[0], table="node:Person", prop="joined").state == "success"
+    preview = execute(run, CHAIN[1], confirmed=False)
+    assert (preview.state, preview.sentence.split(",")[0]) == ("skipped", "previewed")
+    outcome = execute(run, CHAIN[1])
     assert outcome.state == "failed"
     assert re.search("its rows are deleted by the engine.*nothing was deleted; name the binary", outcome.sentence)
     assert first.changed(disk_of(run.graph.uri)) == set()

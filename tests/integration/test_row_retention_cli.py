@@ -133,7 +133,7 @@ class TestEngineBinary:
         before = tree_of(graph.uri)
         options = "--table node:Person --property joined --older-than 1d --max-share 1"
         refused = cli(f"expire-rows {options} --confirm --json", graph.uri)
-        assert_refused(refused, "--engine or OMNIGRAPH_OPS_ENGINE")
+        assert_refused(refused, "in OMNIGRAPH_OPS_ENGINE, in the shell also with --engine")
         assert tree_of(graph.uri) == before
 
     def test_a_preview_needs_none(self, demo_graph: DemoGraph, cli: Cli, stamp: int) -> None:

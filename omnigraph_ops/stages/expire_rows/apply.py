@@ -128,7 +128,8 @@ def engine_of(graph: Graph) -> EngineCli | None:
     if not path:
         raise InvalidInput(
             f"{graph.uri} is a graph: its rows are deleted by the engine, so that the edges of deleted nodes go too; "
-            "nothing was deleted; name the binary of the release that writes it with --engine or OMNIGRAPH_OPS_ENGINE"
+            "nothing was deleted; name the binary of the release that writes it in OMNIGRAPH_OPS_ENGINE, in the shell "
+            "also with --engine"
         )
     engine = engine_cli(
         path, timeout_seconds=graph.settings.engine_timeout_seconds, storage_options=graph.lance.storage_options

@@ -220,6 +220,7 @@ class ApproveStageOperator(ApprovalOperator):
         first = not question.cleared and (earlier is None or earlier.digest == plan.digest)
         asked = decisions.consent_about(context, question, plan.digest)
         confirmed = self._confirmed(context, plan) and first
+        stage.check_ready(graph)  # not before a preview, which ends above
         who = self._approved_by(context, plan, confirmed=confirmed, first=first)
         if who:
             return self._approve_in_advance(context, graph, asked, who)

@@ -128,7 +128,6 @@ class PlanStageOperator(_MaySubmit, RequestOperator):
 
     def _planned(self, graph: Graph) -> Any:
         stage = planned(self.stage)
-        stage.check_ready(graph)
         request = request_in(stage, self.request)
         if self.allow_young is not True and (why := stage.too_young(request)):
             other = (
