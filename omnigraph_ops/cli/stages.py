@@ -128,6 +128,7 @@ def _options(stage: AnyPlanned) -> list[Callable[[Any], Any]]:
                 "--engine", type=PATH, metavar="PATH", help="The engine's binary (default: OMNIGRAPH_OPS_ENGINE)."
             )
         )
+    keepers = "a preview or a DAG" if stage.keeps_previews else "a DAG"
     options += [
         click.option("--confirm", is_flag=True, help="Carry out the plan.", panel=CONFIRM),
         YES,
@@ -142,7 +143,7 @@ def _options(stage: AnyPlanned) -> list[Callable[[Any], Any]]:
             "--plan",
             type=PATH,
             metavar="FILE|DIGEST",
-            help="Take this plan and nothing else; --confirm carries it out.",
+            help=f"Take only the plan of this file, or of this digest that {keepers} kept; --confirm carries it out.",
             panel=CONFIRM,
         ),
     ]
@@ -212,6 +213,11 @@ def _settings(call: Call) -> Settings | None:
     return Settings.from_env().model_copy(update={"engine": engine})
 
 
+_PREVIEW_AGAIN = (
+    "a preview of the shell is kept only with --save-plan FILE: preview again with it, then pass the file to --plan"
+)
+
+
 def _plan(call: Call, stage: AnyPlanned, graph: Graph, approved: Any, request: Any) -> Any:
     """The plan to show or to carry out: of the file, of the digest, or a fresh one. Reads."""
     from omnigraph_ops.coordination import sealed
@@ -222,7 +228,8 @@ def _plan(call: Call, stage: AnyPlanned, graph: Graph, approved: Any, request: A
         return stage.plan(graph, request, call.progress, submit_of(call))
     plan = approved
     if plan is None:
-        plan = sealed.load(graph.storage, stage.plan_type, call.options["plan"])
+        again = "preview again" if stage.keeps_previews else _PREVIEW_AGAIN
+        plan = sealed.load(graph.storage, stage.plan_type, call.options["plan"], again=again)
         _judge(call, stage, plan)
     sealed.verify(plan, uri=graph.uri, consequence=stage.unharmed)
     return plan

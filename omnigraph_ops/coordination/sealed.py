@@ -119,8 +119,11 @@ def store(storage: Storage, plan: Sealable) -> PlanRef:
     return PlanRef(uri=plan.uri, digest=plan.digest, path=path, expires_at_us=plan.expires_at_us)
 
 
-def load(storage: Storage, cls: type[P], digest: str) -> P:
+def load(storage: Storage, cls: type[P], digest: str, *, again: str = "plan again") -> P:
     """The kept plan of that digest. Reads.
+
+    Args:
+        again: what to do where no such plan is kept, for the message.
 
     Raises:
         StalePlan: it is gone, damaged or not the one the digest names; nothing was done.
@@ -128,7 +131,7 @@ def load(storage: Storage, cls: type[P], digest: str) -> P:
     path = plan_path(digest)
     plan = Records(cls, unreadable=lambda _, error: _refuse(storage, path, error)).read(storage, path)
     if plan is None:
-        raise StalePlan(f"the plan {digest} is not or no longer kept in {PLANS_DIR}; nothing was done; plan again")
+        raise StalePlan(f"the plan {digest} is not or no longer kept in {PLANS_DIR}; nothing was done; {again}")
     if plan.digest != digest:
         raise StalePlan(f"{path} holds another plan; nothing was done; plan again")
     return plan

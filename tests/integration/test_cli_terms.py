@@ -85,6 +85,13 @@ def test_cleanups_preview_ends_with_the_command_that_applies_its_policy(graph: G
     assert done.json["versions_removed"] > 0
 
 
+def test_the_digest_of_a_preview_that_is_not_kept_is_refused_with_what_keeps_it(graph: Graph, cli: Cli) -> None:
+    digest = cli("cleanup --keep 2 --json", graph.uri).json["digest"]
+    kept = "a preview of the shell is kept only with --save-plan FILE: preview again with it"
+    assert_refused(cli(f"cleanup --plan {digest} --confirm --json", graph.uri), kept)
+    assert_refused(cli(f"expire-rows --plan {digest}", graph.uri), "nothing was done; preview again")
+
+
 def test_the_defaults_of_an_expiry_are_in_the_command(graph: Graph, cli: Cli) -> None:
     preview = cli("cleanup --expire", graph.uri)
     assert "retain at least 10, time retained 3600s" in preview.err
