@@ -256,5 +256,6 @@ def test_a_table_that_failed_is_named_and_exits_with_1(cli: Cli, demo_graph: Dem
     shutil.rmtree(f"{graph.table_uri(entry)}/data")
     outcome = cli("optimize", graph.uri, "--quiet")
     assert outcome.code == 1
-    assert "optimize failed for 1 table: node:Person; the others are done" in outcome.err
+    assert "optimize failed for 1 table: node:Person; the others are done; do what the error of each" in outcome.err
+    assert "`omnigraph-ops health --files` names all that is gone" in outcome.out
     assert "✓" in outcome.out

@@ -150,7 +150,8 @@ class OptimizeStage(RunStage[OptimizeRequest, OptimizeReport]):
         others = "the others are done; " if any(t.committed and not t.error for t in report.tables) else ""
         return (
             f"optimize failed for {count(len(report.failed), 'table')}: {keys}; {others}"
-            "run `omnigraph-ops check`, then optimize again"
+            "do what the error of each in the report says, or `omnigraph-ops check` where it says nothing to do; "
+            "then optimize again"
         )
 
 
