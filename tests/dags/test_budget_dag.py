@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from omnigraph_airflow.graphs import NIGHTLY, nightly_dag_id
 
 from omnigraph_ops.cli.queue import DAG_ID, TOKEN, URL
 from omnigraph_ops.demo import DemoSpec
@@ -75,9 +76,14 @@ def served(api: Any, dag: Any, monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]
 
     class Forward(BaseHTTPRequestHandler):
         def do_POST(self) -> None:
-            body = self.rfile.read(int(self.headers["content-length"]))
-            names = ("authorization", "content-type")
-            answer = api.post(self.path, content=body, headers={n: self.headers[n] for n in names})
+            self.forward(self.rfile.read(int(self.headers["content-length"])))
+
+        def do_GET(self) -> None:
+            self.forward(b"")
+
+        def forward(self, body: bytes) -> None:
+            told = {n: self.headers[n] for n in ("authorization", "content-type") if n in self.headers}
+            answer = api.request(self.command, self.path, content=body, headers=told)
             self.send_response(answer.status_code)
             self.end_headers()
             self.wfile.write(answer.content)
@@ -94,10 +100,17 @@ def served(api: Any, dag: Any, monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]
     server.server_close()
 
 
+def pause(served: Any, *, paused: bool) -> None:
+    served.patch(f"/api/v2/dags/{DAG_ID}", json={"is_paused": paused}).raise_for_status()
+
+
 def test_the_shell_queues_a_run_that_airflow_takes(
     served: Any, graph: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     cli = runner(capsys)
+    pause(served, paused=True)
+    assert_refused(cli("optimize --queue", str(graph)), f"the DAG {DAG_ID} is paused")
+    pause(served, paused=False)
     options = "--max-bytes 1GiB --max-tables 3 --deadline 4h --policy tiered --cutoff 5 --auto"
     run = cli(f"optimize --queue {options} --json", str(graph)).json
     found = served.get(f"/api/v2/dags/{DAG_ID}/dagRuns/{run['dag_run_id']}").json()
@@ -105,5 +118,10 @@ def test_the_shell_queues_a_run_that_airflow_takes(
     assert found["conf"]["graph"] == open_graph(str(graph)).uri
     assert (found["conf"]["policy"], found["conf"]["cutoff"], found["conf"]["auto"]) == ("tiered", 5, True)
     served.delete(f"/api/v2/dags/{DAG_ID}/dagRuns/{run['dag_run_id']}").raise_for_status()
+    pause(served, paused=True)
     monkeypatch.setenv(TOKEN, "wrong")
     assert_refused(cli("optimize --queue", str(graph)), "refused the run (403 Invalid JWT token)")
+
+
+def test_the_shell_names_the_dag_of_a_graph_as_the_graphs_file_does() -> None:
+    assert (NIGHTLY, nightly_dag_id("people")) == (DAG_ID, f"{DAG_ID}__people")

@@ -7,6 +7,7 @@ import threading
 import time
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, HTTPServer
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -183,6 +184,12 @@ class Airflow(BaseHTTPRequestHandler):
 
     asked: list[tuple[str, str | None, Any]]
     status = 200
+    paused = False
+
+    def do_GET(self) -> None:
+        self.send_response(200)
+        self.end_headers()
+        self.wfile.write(json.dumps({"is_paused": self.paused}).encode())
 
     def do_POST(self) -> None:
         body = json.loads(self.rfile.read(int(self.headers["content-length"])))
@@ -225,7 +232,44 @@ def test_queue_starts_the_nightly_dag_and_returns(
     assert tree_of(graph.uri) == tree
 
 
-@pytest.mark.parametrize(("status", "words"), [(401, "refused the run (401 no such)"), (302, "refused the run (302")])
+def test_queue_starts_the_dag_of_the_graphs_name_where_it_knows_the_graphs_file(
+    demo_graph: DemoGraph,
+    capsys: pytest.CaptureFixture[str],
+    airflow: type[Airflow],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    graph, (listed, link) = demo_graph(**PEOPLE), (tmp_path / "graphs.yaml", tmp_path / "link")
+    link.symlink_to(graph.uri)
+    listed.write_text(f"version: 1\ngraphs: {{other: {{target: /o.omni}}, people: {{target: {link}}}}}\n")
+    monkeypatch.setenv("OMNIGRAPH_GRAPHS_FILE", str(listed))
+    done = runner(capsys)("optimize --queue --auto --json", graph.uri)
+    ((path, _, body),) = airflow.asked
+    assert path == "/api/v2/dags/omnigraph_maintenance__people/dagRuns"
+    assert (body["conf"], done.json["dag_id"]) == (
+        {"graph": "people", "auto": True},
+        "omnigraph_maintenance__people",
+    )
+
+
+def test_queue_refuses_a_dag_that_is_paused(
+    demo_graph: DemoGraph, capsys: pytest.CaptureFixture[str], airflow: type[Airflow]
+) -> None:
+    airflow.paused = True
+    refused = runner(capsys)("optimize --queue", demo_graph(**PEOPLE).uri)
+    assert_refused(refused, "the DAG omnigraph_maintenance is paused, so no run of it would start; nothing was queued")
+    assert "unpause it, or set OMNIGRAPH_GRAPHS_FILE" in refused.err
+    assert airflow.asked == []
+
+
+@pytest.mark.parametrize(
+    ("status", "words"),
+    [
+        (401, "refused the run (401 no such)"),
+        (302, "refused the run (302"),
+        (405, "nothing was queued; correct OMNIGRAPH_OPS_AIRFLOW_URL"),
+    ],
+)
 def test_queue_says_what_airflow_said(
     demo_graph: DemoGraph, capsys: pytest.CaptureFixture[str], airflow: type[Airflow], status: int, words: str
 ) -> None:
