@@ -39,10 +39,12 @@ class GraphLine:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GraphList:
-    """Every graph of a file without a fault."""
+    """Every graph of a file without a fault; else its faults."""
 
     file: str
     graphs: tuple[GraphLine, ...]
+    faults: tuple[str, ...] = ()
+    """A line each, as it is printed."""
 
 
 @verb(
@@ -55,7 +57,7 @@ class GraphList:
     graph=False,
 )
 def graphs_verb(call: Call) -> int:
-    from omnigraph_ops.config.graphs_file import json_schema, load_graphs
+    from omnigraph_ops.config.graphs_file import GraphsFileError, json_schema, load_graphs
 
     file = call.options["file"]
     if call.options["schema"]:
@@ -63,7 +65,12 @@ def graphs_verb(call: Call) -> int:
         return 0
     if file is None:
         raise UsageError("graphs needs a FILE, or --schema")
-    found = GraphList(file=file, graphs=tuple(map(_listed, load_graphs(file))))
+    try:
+        found = GraphList(file=file, graphs=tuple(map(_listed, load_graphs(file))))
+    except GraphsFileError as error:
+        if call.json:
+            call.say(serde.dumps(GraphList(file=file, graphs=(), faults=tuple(map(str, error.problems)))))
+        raise
     call.emit(found, _view(found))
     return 0
 
