@@ -168,7 +168,9 @@ class SettingsOverrides(BaseModel):
         try:
             Settings.from_env(self.variables())
         except InvalidInput as error:
-            raise ValueError(str(error)) from None
+            variable, _, said = str(error).partition(" ")
+            keys = {variable_of(name): name for name in type(self).model_fields}
+            raise ValueError(f"{keys.get(variable, variable)} {said}") from None
         return self
 
     def variables(self) -> dict[str, str]:

@@ -278,7 +278,11 @@ class Settings(BaseSettings):
         names = {variable_of(name): f"{PREFIX}{name}".lower() for name in cls.model_fields}
         source = EnvSettingsSource(cls)
         source.env_vars = {names[name]: text.strip() for name, text in env.items() if name in names and text.strip()}
-        return cls(**source())
+        try:
+            return cls(**source())
+        except InvalidInput as error:  # of a bound; the code knows the setting by its field
+            name, _, said = str(error).partition(" ")
+            raise InvalidInput(f"{(name in cls.model_fields and variable_of(name)) or name} {said}") from None
 
     @classmethod
     def settings_customise_sources(

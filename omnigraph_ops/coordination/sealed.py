@@ -17,7 +17,7 @@ from omnigraph_ops.coordination.environment import MOST_SECONDS_APART, clock_pro
 from omnigraph_ops.coordination.state import PLANS_DIR, Records
 from omnigraph_ops.errors import InvalidInput, StalePlan
 from omnigraph_ops.graph.layout import now_us
-from omnigraph_ops.quantities import moment
+from omnigraph_ops.quantities import age, moment
 from omnigraph_ops.storage.store import Storage
 from omnigraph_ops.views.markdown import SealedPlan
 
@@ -90,8 +90,8 @@ def verify(plan: Sealable, *, uri: str, consequence: str) -> None:
             f"{moment(now_us())}; {consequence}; set the clock that is wrong, then plan again"
         )
     if now_us() > plan.expires_at_us:
-        hours = (now_us() - plan.expires_at_us) / 3.6e9
-        raise StalePlan(f"the plan expired {hours:.1f} h ago; {consequence}; plan again and have it approved")
+        since = age((now_us() - plan.expires_at_us) / 1e6)
+        raise StalePlan(f"the plan expired {since} ago; {consequence}; plan again and have it approved")
 
 
 _FOUND_INTACT: list[Sealable] = []

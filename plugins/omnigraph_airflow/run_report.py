@@ -248,10 +248,12 @@ def _backup(facts: RunFacts) -> list[str]:
     if not isinstance(made, BackupReport):
         return ["Not reached."]
     read = "read again and sound" if "verify" in facts.done.reports else "not verified"
+    earlier = "no earlier backup was used"
+    if made.incremental_from:
+        earlier = f"{human_bytes(made.linked.bytes)} taken from {prose(made.incremental_from)}"
     return [
         f"{prose(made.backup)}: {count(made.total.files, 'file')}, {human_bytes(made.total.bytes)}, {read}.",
-        f"{human_bytes(made.copied.bytes)} copied, {human_bytes(made.linked.bytes)} taken from "
-        f"{prose(made.incremental_from or 'no earlier backup')}.",
+        f"{human_bytes(made.copied.bytes)} copied, {earlier}.",
     ]
 
 

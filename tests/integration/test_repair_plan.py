@@ -88,7 +88,7 @@ def test_a_preview_expires(demo_graph: DemoGraph) -> None:
     preview, entry = preview_repair(graph), entry_of(graph, PERSON)
     assert preview.expires_at_us - preview.planned_at_us == 60_000_000
     old = sealed.seal(replace(preview, expires_at_us=preview.planned_at_us - 3_600_000_000))
-    with pytest.raises(StalePlan, match=r"expired 1\.0 h ago"):
+    with pytest.raises(StalePlan, match=r"expired 1 h ago"):
         apply_repair(graph, old)
     assert entry_of(graph, PERSON) == entry
 

@@ -174,8 +174,8 @@ class Cleanup(PartedStage[CleanupRequest, CleanupPlan, CleanupReport]):
         cleaned = [table for table in report.tables if table.old_versions_removed]
         versions, forks = sum(t.old_versions_removed for t in cleaned), len(report.orphaned_forks_removed)
         of = some([t.table_key for t in cleaned], _MOST_NAMED)
-        said = [f"{versions} versions of {of}"] if cleaned else []
-        return [*said, f"{forks} orphaned forks"] if forks else said
+        said = [f"{count(versions, 'version')} of {of}"] if cleaned else []
+        return [*said, count(forks, "orphaned fork")] if forks else said
 
     def attention(self, plan: CleanupPlan, drift: Sequence[DriftFinding] | None) -> list[str]:
         return list(by_cause(("", t.table_key, f"not cleaned: {t.refused}") for t in plan.tables if t.refused))

@@ -116,10 +116,11 @@ def edges_at(graph: Graph, state: BranchState, ends: tuple[EdgeEnds, ...], ids: 
 def over_bounds(expired: int, rows: int, *, max_rows: int, max_share: float) -> str | None:
     """Which bound so many rows exceed, as a phrase; None when they are inside. Pure."""
     if expired > max_rows:
-        return f"{count(expired, 'row')} below the cut and at most {max_rows:,} may go"
+        return f"{count(expired, 'row')} below the cut and at most {max_rows:,} may go (--max-rows)"
     if expired > max_share * rows:
         share = expired / rows
-        return f"{expired:,} of {count(rows, 'row')} ({share:.0%}) below the cut and at most {max_share:.0%} may go"
+        below = f"{expired:,} of {count(rows, 'row')} ({share:.0%}) below the cut"
+        return f"{below} and at most {max_share:.0%} may go (--max-share)"
     return None
 
 

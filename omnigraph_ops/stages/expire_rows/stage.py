@@ -159,7 +159,7 @@ class ExpireRows(PlannedStage[ExpireRowsRequest, RowRetentionPlan, RowRetentionR
         return RowRetentionReport(uri=graph.uri, branch=unit.branch or None, digest=unit.digest, tables=(done,))
 
     def removed(self, report: RowRetentionReport) -> list[str]:
-        return [f"{report.rows_removed} rows"] if report.rows_removed else []
+        return [count(report.rows_removed, "row")] if report.rows_removed else []
 
     def check_ready(self, graph: Graph) -> None:
         from omnigraph_ops.stages.expire_rows.apply import engine_of

@@ -143,7 +143,7 @@ class Orphans(PlannedStage[OrphansRequest, OrphansPlan, OrphansReport]):
         )
 
     def removed(self, report: OrphansReport) -> list[str]:
-        return [f"{report.files_removed} files"] if report.files_removed else []
+        return [count(report.files_removed, "file")] if report.files_removed else []
 
     def nothing_to_do(self, plan: OrphansPlan) -> str | None:
         return None if plan.total_files or plan.folders else "no unreferenced files that are old enough"

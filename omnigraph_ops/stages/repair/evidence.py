@@ -167,8 +167,9 @@ def _index(index: IndexEvidence) -> str | None:
     missed = index.before.rows - index.before.rows_covered
     if missing == missed:
         return None
-    how = "less" if missing > missed else "more"
-    return f"Index {index.name} covers {how}: {coverage_text(index.after)} instead of {coverage_text(index.before)}."
+    scanned = f"queries scan {count(missing, 'row')} beside it instead of {missed:,}"
+    covered = f"{coverage_text(index.after)} instead of {coverage_text(index.before)}"
+    return f"Index {index.name} covers {covered}: {scanned}."
 
 
 def coverage_text(coverage: Coverage) -> str:

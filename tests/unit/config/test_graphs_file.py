@@ -114,6 +114,7 @@ def test_a_policy_replaces_the_default_one(write: Write) -> None:
             "    settings: {auto_deleted_share: 2.0}\n",
             "5: graphs.people.settings: auto_deleted_share must be at most",
         ),
+        ("    settings: {lease_ttl: 2h}\n", "5: graphs.people.settings: lease_ttl must be at most"),
         ("    settings: {policy: tiered}\n", "5: graphs.people.settings.policy: unknown key"),
         ("    alerts: {on_failure: [{notifier: nope}]}\n", "5: graphs.people.alerts.on_failure.0.notifier: string sho"),
         (f"    tags: [{'x' * 101}]\n", "5: graphs.people.tags.0: string should have at most 100 characters"),

@@ -67,7 +67,7 @@ def test_a_plan_that_is_applied_in_parts_is_digested_once(monkeypatch: pytest.Mo
 
 
 def test_a_late_plan_is_refused() -> None:
-    with pytest.raises(StalePlan, match=r"expired 1.0 h ago; nothing was deleted; plan again"):
+    with pytest.raises(StalePlan, match=r"expired 1 h ago; nothing was deleted; plan again"):
         verify(plan(-HOUR_US))
 
 

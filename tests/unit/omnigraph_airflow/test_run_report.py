@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 from omnigraph_airflow.decisions import Decision
 from omnigraph_airflow.run_report import Failure, RunFacts, build
 
+from omnigraph_ops.models.backup import BackupReport, Tally
 from omnigraph_ops.models.cleanup import CleanupReport, CleanupStats
 from omnigraph_ops.models.health import DriftFinding
 from omnigraph_ops.models.optimize import (
@@ -228,6 +231,26 @@ def test_a_stage_that_was_carried_out_says_who_decided_what_came_of_it_and_which
     (first, *others) = [line for line in section.splitlines() if line.startswith("| node:")]
     assert first.startswith("| node:T99 | healed | verified_maintenance | 5 → 6 |")
     assert len(others) == 49
+
+
+def test_a_backup_names_the_earlier_one_only_where_there_is_one() -> None:
+    alone = BackupReport(
+        uri="/g",
+        backup="/b/2",
+        backup_id="2",
+        freeze_id="f",
+        resumed=False,
+        seconds=1.0,
+        total=Tally(files=2, bytes=90),
+        copied=Tally(files=2, bytes=90),
+        linked=Tally(),
+        kept=Tally(),
+        incremental_from=None,
+    )
+    after = replace(alone, linked=Tally(files=1, bytes=40), incremental_from="/b/1")
+    for made, said in ((alone, "no earlier backup was used"), (after, "40 B taken from /b/1")):
+        report = build(RunFacts(graph="/g", stages=frozenset({"backup"}), done=noted(made)))
+        assert report.markdown.endswith(f"\n90 B copied, {said}.")
 
 
 def test_a_plan_that_nobody_carried_out_is_in_the_report() -> None:

@@ -149,3 +149,12 @@ def test_orphans_below_seven_days_are_young(age: str, *, is_young: bool) -> None
 
 def test_versions_below_an_hour_are_young() -> None:
     assert Cleanup().too_young(build(CleanupRequest, {"keep": 1, "older_than": "1m"})) is not None
+
+
+def test_what_was_removed_is_counted_in_words() -> None:
+    one = CleanupReport.of("/g", RetentionPolicy(keep_versions=1), (replace(STATS, old_versions_removed=1),), (FORK,))
+    assert Cleanup().removed(one) == ["1 version of node:A", "1 orphaned fork"]
+    assert Cleanup().removed(CleanupReport.of("/g", RetentionPolicy(keep_versions=1), (STATS,))) == [
+        "2 versions of node:A"
+    ]
+    assert Orphans().removed(REMOVED) == ["1 file"]

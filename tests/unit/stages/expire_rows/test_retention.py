@@ -160,9 +160,10 @@ class TestPolicies:
     def test_each_bound_counts_by_itself(self) -> None:
         assert over_bounds(50, 100, max_rows=50, max_share=0.5) is None
         assert over_bounds(51, 100, max_rows=60, max_share=0.5) == (
-            "51 of 100 rows (51%) below the cut and at most 50% may go"
+            "51 of 100 rows (51%) below the cut and at most 50% may go (--max-share)"
         )
-        assert over_bounds(11, 100, max_rows=10, max_share=0.5) == "11 rows below the cut and at most 10 may go"
+        over = over_bounds(11, 100, max_rows=10, max_share=0.5)
+        assert over == "11 rows below the cut and at most 10 may go (--max-rows)"
 
 
 class TestCut:

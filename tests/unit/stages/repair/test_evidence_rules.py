@@ -136,7 +136,8 @@ def test_indexes_and_columns_have_their_sentences() -> None:
         "Column new (int32) appears; the accepted schema may not declare it.",
         "Column old (string) disappears; the accepted schema may still declare it.",
         "Column wide changes from int32 to int64.",
-        "Index a covers less: 10 of 20 rows in 1 of 2 fragments instead of 20 of 20 rows in 2 of 2 fragments.",
+        "Index a covers 10 of 20 rows in 1 of 2 fragments instead of 20 of 20 rows in 2 of 2 fragments: "
+        "queries scan 10 rows beside it instead of 0.",
         "Index b is gone: queries on x scan.",
         "Index d appears and covers 10 of 20 rows in 1 of 2 fragments.",
     )
