@@ -70,8 +70,10 @@ def test_auto_leaves_tables_below_the_thresholds(dags: Any, graph: Path) -> None
 @pytest.fixture
 def served(api: Any, dag: Any, monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
     """The in-process API behind a port, with the DAG in its database."""
+    from airflow.dag_processing.bundles.manager import DagBundlesManager
     from airflow.dag_processing.dagbag import DagBag, sync_bag_to_db
 
+    DagBundlesManager().sync_bundles_to_db()
     sync_bag_to_db(DagBag(str(Path(__file__).resolve().parents[2] / "dags")), "dags-folder", None)
 
     class Forward(BaseHTTPRequestHandler):
