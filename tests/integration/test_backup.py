@@ -465,6 +465,19 @@ def test_a_restore_goes_to_an_empty_place_only(demo_graph: DemoGraph, tmp_path: 
     assert_refused(cli("restore", report.backup, str(place)), "there is something at")
 
 
+def test_a_restore_does_not_touch_what_another_one_has_just_restored(
+    demo_graph: DemoGraph, tmp_path: Path, cli: Cli, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Else its note would make the graph of the other one, which engines work on by then, count as half restored."""
+    graph = demo_graph(**SPEC)
+    place, rows = tmp_path / "place", rows_everywhere(graph)
+    words = ("restore", backup_graph(graph, str(tmp_path / "backups")).backup, str(place))
+    when_asked(monkeypatch, Storage, "create", lambda: cli(*words), about=RESTORE_LEASE_PATH)
+    assert_refused(cli(*words), f"another restore of this backup to {place} has just ended; nothing was written")
+    assert not (place / RESTORING_PATH).exists()
+    assert rows_everywhere(open_graph(str(place))) == rows
+
+
 def test_a_restore_that_could_not_be_compared_is_compared_by_the_next_one(
     demo_graph: DemoGraph, tmp_path: Path, cli: Cli, monkeypatch: pytest.MonkeyPatch
 ) -> None:

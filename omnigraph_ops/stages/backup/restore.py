@@ -169,8 +169,17 @@ def _is_note_of(destination: Storage, record: BackupRecord) -> bool:
 
 
 def _claim_place(destination: Storage, record: BackupRecord) -> dict[str, int]:
-    """Say what is restored here, for whoever goes on; what is there already. Writes a note."""
+    """Say what is restored here, for whoever goes on; what is there already. Writes a note.
+
+    Raises:
+        InvalidInput: another restore came to its end since; a note would make its graph count as half restored.
+    """
     found = _present(destination, record)
+    if _is_restored(found, record):
+        raise InvalidInput(
+            f"another restore of this backup to {destination.root} has just ended; nothing was written; run again to "
+            "compare what is there"
+        )
     destination.write(RESTORING_PATH, record.digest.encode())
     half = [path for path in found if is_half_written(path) and not path.startswith(_TURN.path)]
     remove_all(destination, half, "a restore that did not end")
