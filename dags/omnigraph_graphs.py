@@ -9,7 +9,9 @@ from __future__ import annotations
 
 from airflow.sdk import DAG, get_parsing_context
 from omnigraph_airflow.graph_nights import graph_dag
-from omnigraph_airflow.graphs import nightly_dag_id, read_graphs_file
+from omnigraph_airflow.graphs import read_graphs_file
+
+from omnigraph_ops.config.graph_entries import nightly_dag_id
 
 reading = read_graphs_file()
 # A worker that starts a task parses this file for one DAG.

@@ -275,7 +275,10 @@ def release_verb(call: Call) -> int:
     "Remove a schema-apply lock that a crash left behind. Preview without --confirm.",
     flag("confirm", "Remove it if it is ours."),
     YES,
-    flag("force", "With --confirm: remove it whoever raised it, also a run at work, and schema files staged by half."),
+    flag(
+        "force",
+        "With --confirm: remove anybody's, also of a run at work, and files that a schema apply staged by half.",
+    ),
     examples=("g.omni", "s3://bucket/g.omni --confirm --yes"),
     panel="Writers and readers",
 )

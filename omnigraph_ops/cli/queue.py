@@ -14,6 +14,7 @@ from omnigraph_ops.cli.options import flag, request_of
 from omnigraph_ops.errors import InvalidInput, OpsError, OutcomeUnknown, UsageError
 from omnigraph_ops.graph.layout import new_ulid
 from omnigraph_ops.stages.optimize.stage import OptimizeRequest
+from omnigraph_ops.storage.location import real_place
 from omnigraph_ops.views.view import View
 
 if TYPE_CHECKING:
@@ -23,10 +24,8 @@ QUEUE = flag(
     "queue", "Do not wait: start the nightly DAG at OMNIGRAPH_OPS_AIRFLOW_URL (token in OMNIGRAPH_OPS_AIRFLOW_TOKEN)."
 )
 _NOT_FOR_A_NIGHT = {"tables", "exclusive", "defer_index_remap"}
-DAG_ID = "omnigraph_maintenance"
 URL = "OMNIGRAPH_OPS_AIRFLOW_URL"
 TOKEN = "OMNIGRAPH_OPS_AIRFLOW_TOKEN"
-GRAPHS_FILE = "OMNIGRAPH_GRAPHS_FILE"
 _SECONDS = 30.0
 
 
@@ -34,6 +33,8 @@ def queued(call: Call) -> int | None:
     """Start the DAG, with what the options say; None where they do not ask for that. Triggers the nightly DAG."""
     if not call.options["queue"]:
         return None
+    from omnigraph_ops.config.graph_entries import NIGHTLY, nightly_dag_id
+
     if call.given("tables", "exclusive", "fence", "spark"):
         raise UsageError(
             "--queue starts the nightly DAG, which takes neither --table nor --exclusive nor --fence nor --spark; its "
@@ -44,7 +45,7 @@ def queued(call: Call) -> int | None:
     wanted = request_of(OptimizeRequest, call.options).model_dump(mode="json", exclude=_NOT_FOR_A_NIGHT)
     graph = call.open()
     name = _name_in_file(graph.target)
-    dag_id = DAG_ID if name is None else f"{DAG_ID}__{name}"
+    dag_id = NIGHTLY if name is None else nightly_dag_id(name)
     run = queue_run(dag_id, {"graph": name or graph.target, **{key: value for key, value in wanted.items() if value}})
     call.emit(run, View(title=f"queued {run.dag_run_id} of {run.dag_id} for {graph.uri} ({run.state})"))
     return 0
@@ -52,16 +53,12 @@ def queued(call: Call) -> int | None:
 
 def _name_in_file(target: str) -> str | None:
     """What the graphs file calls the graph that lies there; None: no file is named, or it does not say. Reads."""
+    from omnigraph_ops.config.graph_entries import GRAPHS_FILE
     from omnigraph_ops.config.graphs_file import read_graphs
 
     file = os.environ.get(GRAPHS_FILE)
     entries = read_graphs(file).graphs if file else ()
-    return next((entry.name for entry in entries if _same_place(entry.root, target)), None)
-
-
-def _same_place(one: str, other: str) -> bool:
-    """Whether both lead to the same graph, by whatever symbolic links. Reads the file system."""
-    return one == other or ("://" not in one + other and os.path.realpath(one) == os.path.realpath(other))
+    return next((entry.name for entry in entries if real_place(entry.root) == real_place(target)), None)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -107,13 +104,15 @@ def _refuse_paused(base: str, token: str, dag_id: str) -> None:
     """Raise `OpsError` if the DAG is paused: Airflow takes a run then, and never starts it. Reads."""
     import httpx
 
+    from omnigraph_ops.config.graph_entries import GRAPHS_FILE, NIGHTLY
+
     try:
         found = _asked("GET", f"{base}/api/v2/dags/{dag_id}", token).json()
     except (httpx.HTTPError, ImportError, ValueError):
         return  # what starts the run says more
     if not (isinstance(found, dict) and found.get("is_paused") is True):
         return
-    other = "" if dag_id != DAG_ID else f", or set {GRAPHS_FILE} here if the graph has a DAG of its own"
+    other = "" if dag_id != NIGHTLY else f", or set {GRAPHS_FILE} here if the graph has a DAG of its own"
     raise OpsError(f"the DAG {dag_id} is paused, so no run of it would start; nothing was queued; unpause it{other}")
 
 

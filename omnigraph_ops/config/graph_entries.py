@@ -58,6 +58,17 @@ def check_cron(text: str) -> None:
 
 NAME = r"[a-z][a-z0-9_-]{0,63}"
 """What a graph may be called: it becomes part of DAG ids, asset URIs and links. Templates make numbers of digits."""
+GRAPHS_FILE = "OMNIGRAPH_GRAPHS_FILE"
+"""The environment variable that names the graphs file."""
+NIGHTLY = "omnigraph_maintenance"
+"""The DAG of the deployment's graph; that of a graph of the file has the graph's name behind it."""
+
+
+def nightly_dag_id(name: str) -> str:
+    """The nightly DAG of a graph of the file. Pure."""
+    return f"{NIGHTLY}__{name}"
+
+
 _CLASS = r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)+"
 _WINDOW = re.compile(r"(\d\d:\d\d)-(\d\d:\d\d)")
 

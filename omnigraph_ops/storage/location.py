@@ -292,3 +292,8 @@ def checked_table_path(root: str, path: str) -> str:
             if os.path.islink(place):
                 raise NotAGraph(f"{place} is a link that leads out of the graph; it is not touched")
     return path
+
+
+def real_place(root: str) -> str:
+    """One spelling of a root, whatever symbolic links lead there. Reads the file system."""
+    return root if root.startswith("s3://") else os.path.realpath(root)

@@ -18,8 +18,8 @@ from urllib.parse import quote
 import httpx
 
 from omnigraph_airflow import DAGS_FOLDER
+from omnigraph_ops.config.graph_entries import NIGHTLY
 
-DAG_ID = "omnigraph_maintenance"
 USER = PASSWORD = "admin"
 START_SECONDS = 300
 ALIVE_SECONDS = 10.0
@@ -114,7 +114,7 @@ class DemoAirflow:
         self._wait("Airflow", self._healthy)
         login = self.call("POST", "/auth/token", {"username": USER, "password": PASSWORD})
         self._token = login["access_token"]
-        self._wait(f"the DAG {DAG_ID}", self._parsed)
+        self._wait(f"the DAG {NIGHTLY}", self._parsed)
 
     def stop(self) -> None:
         """End every process of the group, first politely. Writes."""
@@ -147,7 +147,7 @@ class DemoAirflow:
 
     def run_path(self, run_id: str) -> str:
         """REST path of a run of the maintenance DAG. Pure."""
-        return f"/api/v2/dags/{DAG_ID}/dagRuns/{quote(run_id, safe='')}"
+        return f"/api/v2/dags/{NIGHTLY}/dagRuns/{quote(run_id, safe='')}"
 
     def _healthy(self) -> bool:
         health = self.call("GET", "/api/v2/monitor/health")
@@ -158,7 +158,7 @@ class DemoAirflow:
         errors = self.call("GET", "/api/v2/importErrors")["import_errors"]
         if errors:
             raise DemoError(f"the DAG does not load: {errors[0]['stack_trace'].strip().splitlines()[-1]}")
-        return any(dag["dag_id"] == DAG_ID for dag in self.call("GET", "/api/v2/dags")["dags"])
+        return any(dag["dag_id"] == NIGHTLY for dag in self.call("GET", "/api/v2/dags")["dags"])
 
     def _wait(self, what: str, ready: Any) -> None:
         started = said = time.monotonic()

@@ -17,7 +17,6 @@ from typing import IO, Any, NoReturn
 import httpx
 
 from omnigraph_airflow.demo_airflow import (
-    DAG_ID,
     PASSWORD,
     USER,
     DemoAirflow,
@@ -26,6 +25,7 @@ from omnigraph_airflow.demo_airflow import (
     airflow_environment,
     free_port,
 )
+from omnigraph_ops.config.graph_entries import NIGHTLY
 from omnigraph_ops.errors import NotInstalled, OpsError
 from omnigraph_ops.models.optimize import OptimizeDecision, TablePlan
 
@@ -214,10 +214,10 @@ def _night(airflow: DemoAirflow, graph: Path, before: dict[str, TablePlan]) -> i
         "older_than": None,
         "spark_threshold": spark_threshold(before),
     }
-    print(f"\n3. The night: {DAG_ID}, triggered through the REST API with")
+    print(f"\n3. The night: {NIGHTLY}, triggered through the REST API with")
     print("   " + ", ".join(f"{name}={value}" for name, value in conf.items()) + "\n")
-    airflow.call("PATCH", f"/api/v2/dags/{DAG_ID}", {"is_paused": False})
-    run = airflow.call("POST", f"/api/v2/dags/{DAG_ID}/dagRuns", {"logical_date": None, "conf": conf})
+    airflow.call("PATCH", f"/api/v2/dags/{NIGHTLY}", {"is_paused": False})
+    run = airflow.call("POST", f"/api/v2/dags/{NIGHTLY}/dagRuns", {"logical_date": None, "conf": conf})
     follower = RunFollower(airflow, run["dag_run_id"])
     state = follower.follow()
     print(f"\n   The run ended: {state}\n")
@@ -239,7 +239,7 @@ def _verdict(state: str, before: dict[str, TablePlan], after: dict[str, TablePla
 
 
 def _leave_running(airflow: DemoAirflow) -> None:
-    print(f"   Airflow is still running: {airflow.url}/dags/{DAG_ID}")
+    print(f"   Airflow is still running: {airflow.url}/dags/{NIGHTLY}")
     print(f"   user {USER}, password {PASSWORD}; Ctrl-C stops it.\n", flush=True)
     while airflow.alive():
         time.sleep(1)

@@ -9,11 +9,10 @@ from typing import Any
 from airflow.sdk import DAG, Asset, AssetAny, AssetOrTimeSchedule, CronTriggerTimetable, Param
 from airflow.sdk.definitions.deadline import DeadlineAlert, DeadlineReference
 
-from omnigraph_airflow.graphs import NIGHTLY, nightly_dag_id
 from omnigraph_airflow.nightly import ADVANCE, Night, nightly_dag, stage_params
 from omnigraph_airflow.notify import callbacks, deadline_callback, maintained_asset
 from omnigraph_airflow.sensors.quiet_graph import Hours
-from omnigraph_ops.config.graph_entries import GraphEntry, Notifier, hours_of
+from omnigraph_ops.config.graph_entries import NIGHTLY, GraphEntry, Notifier, hours_of, nightly_dag_id
 
 NEVER_ON_SPARK = 2**62
 """No rewrite has so many bytes."""

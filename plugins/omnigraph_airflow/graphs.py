@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING
 
 from airflow.sdk import Variable
 
-from omnigraph_ops.config.graph_entries import NAME, GraphEntry
+from omnigraph_ops.config.graph_entries import GRAPHS_FILE, NAME, GraphEntry
 from omnigraph_ops.errors import InvalidInput, did_you_mean
+from omnigraph_ops.storage.location import real_place
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -18,19 +19,11 @@ if TYPE_CHECKING:
     from omnigraph_ops.config.graphs_file import Reading
 
 VARIABLE = "omnigraph_graphs_file"
-ENVIRONMENT = "OMNIGRAPH_GRAPHS_FILE"
-NIGHTLY = "omnigraph_maintenance"
-"""The DAG of the deployment's graph; that of a graph of the file has the graph's name behind it."""
-
-
-def nightly_dag_id(name: str) -> str:
-    """The nightly DAG of a graph of the file. Pure."""
-    return f"{NIGHTLY}__{name}"
 
 
 def graphs_file() -> str | None:
     """The path of the graphs file, None when the deployment has none. Reads."""
-    return os.environ.get(ENVIRONMENT) or Variable.get(VARIABLE, default=None) or None
+    return os.environ.get(GRAPHS_FILE) or Variable.get(VARIABLE, default=None) or None
 
 
 def read_graphs_file() -> Reading | None:
@@ -94,11 +87,6 @@ def approvers_of(root: str) -> tuple[str, ...]:
 def _overlap(one: str, other: str) -> bool:
     """Whether two places are the same, or one lies in the other. Pure."""
     return f"{one}/".startswith(f"{other}/") or f"{other}/".startswith(f"{one}/")
-
-
-def real_place(root: str) -> str:
-    """One spelling of a root, whatever symbolic links lead there. Reads the file system."""
-    return root if root.startswith("s3://") else os.path.realpath(root)
 
 
 def _undescribed(reading: Reading, what: str) -> InvalidInput:

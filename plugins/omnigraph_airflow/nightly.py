@@ -13,7 +13,6 @@ from airflow.sdk.definitions.deadline import DeadlineAlert
 
 from omnigraph_airflow.decisions import ANSWER_WITHIN
 from omnigraph_airflow.forms import bound_params, form_of, graph_param, in_params, request_params
-from omnigraph_airflow.graphs import NIGHTLY
 from omnigraph_airflow.hooks.omnigraph import GRAPH
 from omnigraph_airflow.notify import Told
 from omnigraph_airflow.operators.base import LOT_LABEL
@@ -28,6 +27,7 @@ from omnigraph_airflow.operators.report import ReportOperator
 from omnigraph_airflow.operators.spark_jobs import SubmitRewriteOperator
 from omnigraph_airflow.operators.stages import ApproveStageOperator, PlanStageOperator, apply_task
 from omnigraph_airflow.sensors.quiet_graph import Hours, QuietGraphSensor
+from omnigraph_ops.config.graph_entries import NIGHTLY
 from omnigraph_ops.models.optimize import Executor
 from omnigraph_ops.stages.registry import UNASKED_BY_NAME, planned
 

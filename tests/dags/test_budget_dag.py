@@ -9,9 +9,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from omnigraph_airflow.graphs import NIGHTLY, nightly_dag_id
 
-from omnigraph_ops.cli.queue import DAG_ID, TOKEN, URL
+from omnigraph_ops.cli.queue import TOKEN, URL
+from omnigraph_ops.config.graph_entries import NIGHTLY, nightly_dag_id
 from omnigraph_ops.demo import DemoSpec
 from omnigraph_ops.graph import open_graph
 from omnigraph_ops.lance.tables import fragment_facts
@@ -34,7 +34,7 @@ def run_night(dag: Any, graph: Path, **params: Any) -> Finished:
 
 
 def test_a_bounded_night_defers_and_says_so(dags: Any, graph: Path) -> None:
-    night = run_night(dags[DAG_ID], graph, max_tables=1, max_bytes="1GiB", deadline="4h", policy="tiered")
+    night = run_night(dags[NIGHTLY], graph, max_tables=1, max_bytes="1GiB", deadline="4h", policy="tiered")
     assert night.state == "success", night.tasks
     assert night.of("optimize_table") == ["success"]
     (line,) = night.report["attention"]
@@ -44,13 +44,13 @@ def test_a_bounded_night_defers_and_says_so(dags: Any, graph: Path) -> None:
     opened = open_graph(str(graph))
     # Tiered: two loads are no full tier.
     assert {len(fragment_facts(opened.open_head(e))) for e in opened.state().entries} == {2}
-    rest = run_night(dags[DAG_ID], graph, max_tables=1)
+    rest = run_night(dags[NIGHTLY], graph, max_tables=1)
     assert rest.of("optimize_table") == ["success"]
 
 
 def test_after_the_deadline_no_table_starts(dags: Any, graph: Path) -> None:
     versions = {e.table_key: e.version for e in open_graph(str(graph)).state().entries}
-    night = run_night(dags[DAG_ID], graph, deadline="0s")
+    night = run_night(dags[NIGHTLY], graph, deadline="0s")
     assert night.state == "success", night.tasks
     assert night.of("optimize_table") == ["success"] * 2
     assert {e.table_key: e.version for e in open_graph(str(graph)).state().entries} == versions
@@ -61,8 +61,8 @@ def test_after_the_deadline_no_table_starts(dags: Any, graph: Path) -> None:
 
 
 def test_auto_leaves_tables_below_the_thresholds(dags: Any, graph: Path) -> None:
-    run_night(dags[DAG_ID], graph)
-    night = run_night(dags[DAG_ID], graph, auto=True, cutoff=50)
+    run_night(dags[NIGHTLY], graph)
+    night = run_night(dags[NIGHTLY], graph, auto=True, cutoff=50)
     assert night.state == "success", night.tasks
     assert night.of("optimize_table") == ["skipped"]
 
@@ -103,7 +103,7 @@ def served(api: Any, dag: Any, monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]
 
 
 def pause(served: Any, *, paused: bool) -> None:
-    served.patch(f"/api/v2/dags/{DAG_ID}", json={"is_paused": paused}).raise_for_status()
+    served.patch(f"/api/v2/dags/{NIGHTLY}", json={"is_paused": paused}).raise_for_status()
 
 
 def test_the_shell_queues_a_run_that_airflow_takes(
@@ -111,19 +111,19 @@ def test_the_shell_queues_a_run_that_airflow_takes(
 ) -> None:
     cli = runner(capsys)
     pause(served, paused=True)
-    assert_refused(cli("optimize --queue", str(graph)), f"the DAG {DAG_ID} is paused")
+    assert_refused(cli("optimize --queue", str(graph)), f"the DAG {NIGHTLY} is paused")
     pause(served, paused=False)
     options = "--max-bytes 1GiB --max-tables 3 --deadline 4h --policy tiered --cutoff 5 --auto"
     run = cli(f"optimize --queue {options} --json", str(graph)).json
-    found = served.get(f"/api/v2/dags/{DAG_ID}/dagRuns/{run['dag_run_id']}").json()
+    found = served.get(f"/api/v2/dags/{NIGHTLY}/dagRuns/{run['dag_run_id']}").json()
     assert (found["state"], run["state"]) == ("queued", "queued")
     assert found["conf"]["graph"] == open_graph(str(graph)).uri
     assert (found["conf"]["policy"], found["conf"]["cutoff"], found["conf"]["auto"]) == ("tiered", 5, True)
-    served.delete(f"/api/v2/dags/{DAG_ID}/dagRuns/{run['dag_run_id']}").raise_for_status()
+    served.delete(f"/api/v2/dags/{NIGHTLY}/dagRuns/{run['dag_run_id']}").raise_for_status()
     pause(served, paused=True)
     monkeypatch.setenv(TOKEN, "wrong")
     assert_refused(cli("optimize --queue", str(graph)), "refused the run (403 Invalid JWT token)")
 
 
 def test_the_shell_names_the_dag_of_a_graph_as_the_graphs_file_does() -> None:
-    assert (NIGHTLY, nightly_dag_id("people")) == (DAG_ID, f"{DAG_ID}__people")
+    assert (NIGHTLY, nightly_dag_id("people")) == (NIGHTLY, f"{NIGHTLY}__people")

@@ -15,8 +15,8 @@ from urllib.parse import quote, unquote
 import httpx
 import lance
 from omnigraph_airflow.demo_airflow import DemoAirflow, airflow_environment, free_port
-from omnigraph_airflow.graphs import nightly_dag_id
 
+from omnigraph_ops.config.graph_entries import nightly_dag_id
 from omnigraph_ops.demo import DemoSpec, write_demo_graph
 from omnigraph_ops.graph import Graph, open_graph
 from omnigraph_ops.outcomes import audit_log

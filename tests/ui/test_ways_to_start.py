@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 
 import pytest
-from omnigraph_airflow.graphs import nightly_dag_id
 
+from omnigraph_ops.config.graph_entries import nightly_dag_id
 from tests.support.writers import entry_of
 from tests.ui.live import APPROVE, LOADED, Live, grow, removed_by
 

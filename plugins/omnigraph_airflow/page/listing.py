@@ -22,13 +22,14 @@ from airflow.utils.session import create_session
 from fastapi import Depends
 from sqlalchemy import func, select
 
-from omnigraph_airflow.graphs import NIGHTLY, default_graph, nightly_dag_id, read_graphs_file, real_place
+from omnigraph_airflow.graphs import default_graph, read_graphs_file
 from omnigraph_airflow.hooks.omnigraph import OmnigraphHook
 from omnigraph_airflow.links import run_path
+from omnigraph_ops.config.graph_entries import NIGHTLY, nightly_dag_id
 from omnigraph_ops.errors import InvalidInput, OpsError
 from omnigraph_ops.outcomes.results import redacted
 from omnigraph_ops.stages.registry import BY_NAME, asked_by
-from omnigraph_ops.storage.location import locate
+from omnigraph_ops.storage.location import locate, real_place
 from omnigraph_ops.views.markdown import digest_shown
 
 if TYPE_CHECKING:
