@@ -167,6 +167,7 @@ class SettingsOverrides(BaseModel):
     plan_ttl: Seconds | None = None
     defer_index_remap: bool | None = None
     retrain_vectors: bool | None = None
+    purge_deleted: bool | None = None
     binary_copy: BinaryCopy | None = None
     history_days: PositiveInt | None = None
     exclusive: bool | None = None

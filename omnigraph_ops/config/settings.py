@@ -207,6 +207,9 @@ class Settings(BaseSettings):
     retrain_vectors: bool = False
     """Build vector indexes anew whose number of partitions does not fit their rows. Queries with `limit 1` find less;
     see docs/explanation/vector-indexes.md."""
+    purge_deleted: bool = False
+    """Rewrite every fragment with a deleted row, and every index with entries of rows that are gone; see
+    docs/how-to/row-retention.md."""
     binary_copy: Annotated[BinaryCopy, _WORD] = BinaryCopy.AUTO
     """Whether a rewrite copies encoded pages where no row is deleted and no column is a blob: `auto`, where they are
     large, `always` or `never`; see docs/how-to/spark.md."""
@@ -251,6 +254,7 @@ class Settings(BaseSettings):
         auto: bool,
         defer_index_remap: bool = False,
         retrain_vectors: bool = False,
+        purge_deleted: bool = False,
     ) -> Settings:
         """These settings with what one run says otherwise; None and an empty text leave the deployment's. Pure."""
         said = {
@@ -259,6 +263,7 @@ class Settings(BaseSettings):
             "auto": auto,
             "defer_index_remap": self.defer_index_remap or defer_index_remap,
             "retrain_vectors": self.retrain_vectors or retrain_vectors,
+            "purge_deleted": self.purge_deleted or purge_deleted,
         }
         return Settings(**{**dict(self), **said})
 

@@ -95,6 +95,9 @@ class RewriteTerms(Request):
     """Only tables past a threshold: small fragments, unindexed rows, deleted rows."""
     retrain_vectors: Annotated[bool, Option(section=POLICY)] = False
     """Build vector indexes anew whose partitions do not fit their rows. Queries with `limit 1` then find less."""
+    purge_deleted: Annotated[bool, Option(section=POLICY)] = False
+    """Also rewrite every fragment with a deleted row, however few, and every index that keeps entries of such rows.
+    A cleanup can then remove the last files that hold them."""
 
 
 Pace = Annotated[

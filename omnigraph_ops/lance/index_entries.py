@@ -16,6 +16,7 @@ from lance.file import LanceFileReader
 
 from omnigraph_ops.lance.gateway import Dataset, LanceFailure, described, lance_errors
 from omnigraph_ops.lance.tables import (
+    BTREE_DETAILS,
     TEXT_DETAILS,
     VECTOR_DETAILS,
     FragmentFacts,
@@ -25,6 +26,8 @@ from omnigraph_ops.lance.tables import (
 )
 
 _BATCH_ROWS = 1_000_000
+KINDS = (BTREE_DETAILS, TEXT_DETAILS, VECTOR_DETAILS)
+"""The details of the kinds of indexes whose entries can be read, which are those that the engine builds."""
 Ids = npt.NDArray[np.uint64]
 
 
@@ -172,7 +175,7 @@ def _judged(
             yield name, None
 
 
-_ENTRIES = {"BTreeIndexDetails": ("page_data.lance", "ids"), VECTOR_DETAILS: ("auxiliary.idx", "_rowid")}
+_ENTRIES = {BTREE_DETAILS: ("page_data.lance", "ids"), VECTOR_DETAILS: ("auxiliary.idx", "_rowid")}
 """Where an index has the row ids of its entries, by its details: file and column."""
 
 

@@ -16,8 +16,11 @@ from omnigraph_ops.lance.rewrites import RewriteMetrics, metrics_of, with_fragme
 
 # Shapes of index details that the engine accepts as "this column is indexed", by requested type.
 VECTOR_DETAILS, TEXT_DETAILS = "VectorIndexDetails", "InvertedIndexDetails"
+BTREE_DETAILS = "BTreeIndexDetails"
 _OF_FRAGMENTS = {"ZoneMapIndexDetails", "BloomFilterIndexDetails"}
-_DETAILS = {"BTREE": "BTreeIndexDetails", "INVERTED": TEXT_DETAILS, "IVF_FLAT": VECTOR_DETAILS}
+_DETAILS = {"BTREE": BTREE_DETAILS, "INVERTED": TEXT_DETAILS, "IVF_FLAT": VECTOR_DETAILS}
+DELETED_SHARE = 0.1
+"""Of a fragment: when more of its rows are deleted, Lance rewrites it for its own sake."""
 # The wheel's stubs lack the JSON methods of tasks and results, which are what makes them portable.
 _Compaction: Any = lance_optimize.Compaction
 _CompactionTask: Any = lance_optimize.CompactionTask
@@ -89,19 +92,24 @@ def fragment_facts(dataset: Dataset) -> tuple[FragmentFacts, ...]:
 
 
 def table_facts(
-    dataset: Dataset, target_rows: int, exclude: Exclude | None = None, cut: Cut | None = None
+    dataset: Dataset,
+    target_rows: int,
+    exclude: Exclude | None = None,
+    cut: Cut | None = None,
+    deleted_share: float = DELETED_SHARE,
 ) -> TableFacts:
     """Fragments, indexes and Lance's compaction plan of the open version under a policy. Reads."""
     with lance_errors(f"inspect {dataset.uri}"):
         fragments = tuple(_fragment(f.metadata) for f in dataset.get_fragments())
         indexes = tuple(_indexes(dataset))
         rows = int(dataset.count_rows())
+    tasks = plan_tasks(dataset, target_rows, exclude, cut, deleted_share)
     return TableFacts(
         version=dataset.version,
         rows=rows,
         fragments=fragments,
         indexes=indexes,
-        compaction_tasks=tuple(task.fragment_ids for task in plan_tasks(dataset, target_rows, exclude, cut)),
+        compaction_tasks=tuple(task.fragment_ids for task in tasks),
         auto_cleanup_keys=auto_cleanup_keys(dataset),
     )
 
@@ -115,10 +123,21 @@ class RewriteTask:
 
 
 def plan_tasks(
-    dataset: Dataset, target_rows: int, exclude: Exclude | None = None, cut: Cut | None = None
+    dataset: Dataset,
+    target_rows: int,
+    exclude: Exclude | None = None,
+    cut: Cut | None = None,
+    deleted_share: float = DELETED_SHARE,
 ) -> tuple[RewriteTask, ...]:
-    """Lance's compaction plan at the open version, but for what is excluded or cut smaller. Reads."""
-    options: dict[str, object] = {"target_rows_per_fragment": target_rows}
+    """Lance's compaction plan at the open version, but for what is excluded or cut smaller. Reads.
+
+    Args:
+        deleted_share: a fragment of which more is deleted is rewritten for its own sake.
+    """
+    options: dict[str, object] = {
+        "target_rows_per_fragment": target_rows,
+        "materialize_deletions_threshold": deleted_share,
+    }
     # Never across an excluded fragment, which ends a group.
     excluded = sorted(exclude(fragment_facts(dataset), index_facts(dataset))) if exclude is not None else []
     if excluded:

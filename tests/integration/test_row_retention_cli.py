@@ -58,7 +58,7 @@ class TestShell:
         done = cli(f"expire-rows --confirm --plan {saved}", str(root))
         assert done.code == 0
         assert "1 row deleted" in done.out
-        assert "and cleanup removes the versions that hold them" in done.out
+        assert "`optimize --purge-deleted` rewrites the fragments and indexes that hold them" in done.out
         entries = [(e.verb, e.event, e.digest) for e in audit_log.log_of(opened(root).storage, "").entries]
         assert entries == [("expire-rows", event, plan.digest) for event in ("started", "applied")]
         (listed,) = history.read_runs(opened(root))

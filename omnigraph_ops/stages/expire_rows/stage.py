@@ -31,8 +31,8 @@ if TYPE_CHECKING:
     from omnigraph_ops.graph import Graph
 
 _RECLAIM = (
-    "The rows are marked as deleted and still stored: optimize rewrites their fragments without them, and cleanup "
-    "removes the versions that hold them, after which no version can bring them back."
+    "The rows are marked as deleted and still stored: `optimize --purge-deleted` rewrites the fragments and indexes "
+    "that hold them, and cleanup removes the versions before, after which no version can bring them back."
 )
 
 

@@ -23,13 +23,10 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 
 from omnigraph_ops.graph.schema import TableSpec
-from omnigraph_ops.lance.tables import FragmentFacts, IndexFacts, TableFacts
+from omnigraph_ops.lance.tables import DELETED_SHARE, FragmentFacts, IndexFacts, TableFacts
 from omnigraph_ops.models.health import HealthPart
 from omnigraph_ops.models.optimize import IndexBuild, OptimizeDecision, RewritePolicy, SkipReason, TablePlan
 from omnigraph_ops.quantities import count
-
-# Lance rewrites a fragment for its own sake when more than this share of its rows is deleted.
-_DELETION_THRESHOLD = 0.1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -41,6 +38,8 @@ class RewriteRules:
     fan_in: int = 4
     cutoff: int | None = None
     """Converge: rewrite only when more fragments than this are small. Tiered: leave at most so many."""
+    deleted_share: float = DELETED_SHARE
+    """A fragment of which more than this is deleted is rewritten for its own sake."""
 
 
 def excluded(
@@ -48,7 +47,7 @@ def excluded(
 ) -> frozenset[int]:
     """The fragments that stay as they are under these rules, by id. Pure.
 
-    Never one that is mostly deleted: those are rewritten whatever the policy.
+    Never one of which too much is deleted: those are rewritten whatever the policy.
 
     Args:
         indexes: what is covered when the rewrite is planned; none when every index is folded before.
@@ -61,7 +60,7 @@ def excluded(
         left = list(fragments)
     else:
         left = []
-    return frozenset(f.fragment_id for f in left if not mostly_deleted(f))
+    return frozenset(f.fragment_id for f in left if not wants_purge(f, rules.deleted_share))
 
 
 def kept_apart(fragments: Sequence[FragmentFacts], rules: RewriteRules, indexes: Sequence[IndexFacts]) -> bool:
@@ -85,9 +84,9 @@ def small_fragments(fragments: Sequence[FragmentFacts], target_rows: int) -> int
     return sum(f.physical_rows < target_rows for f in fragments)
 
 
-def mostly_deleted(fragment: FragmentFacts) -> bool:
+def wants_purge(fragment: FragmentFacts, deleted_share: float = DELETED_SHARE) -> bool:
     """Whether Lance would rewrite it for its own sake. Pure."""
-    return fragment.deleted_rows > _DELETION_THRESHOLD * max(fragment.physical_rows, 1)
+    return fragment.deleted_rows > deleted_share * max(fragment.physical_rows, 1)
 
 
 def uncovered_rows(fragments: Sequence[FragmentFacts], index: IndexFacts) -> int:
@@ -103,7 +102,7 @@ def _runs(
     fragments: Sequence[FragmentFacts], rules: RewriteRules, indexes: Sequence[IndexFacts]
 ) -> list[list[_Segment]]:
     """What tonight leaves of the small fragments, run by run. Pure."""
-    small = small_runs(fragments, rules.target_rows, indexes)
+    small = small_runs(fragments, rules, indexes)
     runs = [_merged_tiers([(fragment,) for fragment in run], rules.fan_in) for run in small]
     if rules.cutoff is not None:
         _bound(runs, rules.cutoff)
@@ -112,7 +111,7 @@ def _runs(
 
 def small_runs(
     fragments: Sequence[FragmentFacts],
-    target_rows: int,
+    rules: RewriteRules,
     indexes: Sequence[IndexFacts],
     left: Collection[int] = (),
 ) -> list[list[FragmentFacts]]:
@@ -121,7 +120,7 @@ def small_runs(
     before: list[bool] = []
     for fragment in fragments:
         covered = [fragment.fragment_id in index.covered for index in indexes]
-        small = fragment.physical_rows < target_rows or mostly_deleted(fragment)
+        small = fragment.physical_rows < rules.target_rows or wants_purge(fragment, rules.deleted_share)
         goes = small and fragment.fragment_id not in left
         if not goes or covered != before:
             runs.append([])
@@ -190,9 +189,9 @@ def _joined(group: Sequence[_Segment]) -> _Segment:
     return tuple(f for segment in group for f in segment)
 
 
-def is_full(fragment: FragmentFacts, most_bytes: int | None) -> bool:
+def is_full(fragment: FragmentFacts, most_bytes: int | None, deleted_share: float = DELETED_SHARE) -> bool:
     """Whether the bound, if there is one, leaves no room to merge it with its like. Pure."""
-    return most_bytes is not None and 2 * fragment.data_bytes > most_bytes and not mostly_deleted(fragment)
+    return most_bytes is not None and 2 * fragment.data_bytes > most_bytes and not wants_purge(fragment, deleted_share)
 
 
 def counted(fragments: Sequence[FragmentFacts], most_bytes: int | None, target_rows: int) -> list[FragmentFacts]:
@@ -202,10 +201,12 @@ def counted(fragments: Sequence[FragmentFacts], most_bytes: int | None, target_r
     ]
 
 
-def cut(group: Sequence[FragmentFacts], most_bytes: int) -> tuple[tuple[FragmentFacts, ...], ...]:
+def cut(
+    group: Sequence[FragmentFacts], most_bytes: int, deleted_share: float = DELETED_SHARE
+) -> tuple[tuple[FragmentFacts, ...], ...]:
     """The neighbours of a task as tasks within the bound; what would not get fewer or lose deletions drops out. Pure.
 
-    A fragment cannot be divided: one that is mostly deleted is rewritten whatever its size.
+    A fragment cannot be divided: one of which too much is deleted is rewritten whatever its size.
     """
     runs: list[list[FragmentFacts]] = []
     size = 0
@@ -216,7 +217,7 @@ def cut(group: Sequence[FragmentFacts], most_bytes: int) -> tuple[tuple[Fragment
         runs[-1].append(fragment)
         size += fragment.data_bytes
     _share_the_last(runs, most_bytes)
-    return tuple(tuple(run) for run in runs if len(run) > 1 or mostly_deleted(run[0]))
+    return tuple(tuple(run) for run in runs if len(run) > 1 or wants_purge(run[0], deleted_share))
 
 
 def _share_the_last(runs: list[list[FragmentFacts]], most_bytes: int) -> None:

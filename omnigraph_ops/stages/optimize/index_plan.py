@@ -15,7 +15,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from omnigraph_ops.graph.stamp import Analyser, TextIndex, TextWriter
-from omnigraph_ops.lance.tables import TEXT_DETAILS, FragmentFacts, IndexFacts, TableFacts, index_type_of
+from omnigraph_ops.lance.tables import VECTOR_DETAILS, FragmentFacts, IndexFacts, TableFacts, index_type_of
 from omnigraph_ops.lance.text_indexer import COMMAND
 from omnigraph_ops.lance.vector_indexes import VectorFacts
 from omnigraph_ops.models.optimize import IndexBuild, IndexFold, PendingIndex, RewritePolicy
@@ -71,10 +71,10 @@ def with_purges(
 ) -> tuple[IndexFold, ...]:
     """The folds, and one of each index whose entries of deleted rows have to go. Pure.
 
-    A fold drops them from a vector index; from a text index only when it takes new rows in, so that is built anew.
+    A fold drops them from a vector index; from others only when it takes new rows in, so those are built anew.
 
     Args:
-        shown: those that answer wrong as they are, which is reason enough for a run.
+        shown: those that answer wrong as they are or keep values that have to go, which is reason enough for a run.
         unhidden: those that would after the rewrite.
     """
     by_name = {f.name: f for f in folds}
@@ -82,7 +82,7 @@ def with_purges(
         if index.name in shown or index.name in unhidden:
             fold = by_name.get(index.name) or _fold(index)
             why = f"{index.name} has entries of rows that are gone" if index.name in shown else fold.why
-            by_name[index.name] = replace(fold, purge=True, rebuild=index.details == TEXT_DETAILS, why=why)
+            by_name[index.name] = replace(fold, purge=True, rebuild=index.details != VECTOR_DETAILS, why=why)
     return tuple(sorted(by_name.values(), key=lambda fold: fold.name))
 
 

@@ -269,7 +269,12 @@ def _build(writer: IndexWriter, dataset: Dataset, build: IndexBuild, progress: P
         writer.build_text(dataset, build.release, build.name, build.column, progress)
 
 
-def _build_text_again(writer: IndexWriter, dataset: Dataset, index: IndexFold, progress: Progress) -> None:
+def _build_again(writer: IndexWriter, dataset: Dataset, index: IndexFold, progress: Progress) -> None:
+    """Build an index anew with what it was built with, which of a BTREE is nothing. Writes."""
+    (kind,) = (index_type_of(i) for i in index_facts(dataset) if i.name == index.name)
+    if kind == "BTREE":
+        build_index(dataset, index.columns[0], kind, index.name)
+        return
     column, parameters = text_parameters(dataset, index.name)
     if index.release is None:
         build_text_again(dataset, index.name, column, parameters)
@@ -286,7 +291,7 @@ def _fold(writer: IndexWriter, dataset: Dataset, index: IndexFold, progress: Pro
         if index.segments == 1 and not index.uncovered_fragments and not index.purge:
             return
     if index.rebuild and (index.purge or not writer.lance.may_rebuild_indexes):
-        _build_text_again(writer, dataset, index, progress)
+        _build_again(writer, dataset, index, progress)
     elif index.release is None:
         fold_index(dataset, index.name, index.segments)
     elif index.rebuild and writer.lance.may_rebuild_indexes:
@@ -350,7 +355,7 @@ def made_anew(writer: IndexWriter, dataset: Dataset, index: IndexFold | IndexBui
             name=index.name, column=column, index_type=INVERTED, release=index.release, parameters=parameters
         )
     found = next((i for i in index_facts(dataset) if i.name == index.name), None)
-    kind = index_type_of(found) if found is not None and not index.purge else None
+    kind = index_type_of(found) if found is not None else None
     return None if kind is None else _new(dataset, index.name, index.columns[0], kind, index.release)
 
 

@@ -15,8 +15,9 @@ from omnigraph_ops.graph.schema import TableSpec
 from omnigraph_ops.graph.stamp import certifying_engine, text_indexes
 from omnigraph_ops.graph.state import TableEntry
 from omnigraph_ops.lance.gateway import Dataset, LanceFailure, live_rows
-from omnigraph_ops.lance.index_entries import has_updated_rows, limited_kinds, stale_indexes, with_dead_entries
+from omnigraph_ops.lance.index_entries import KINDS, has_updated_rows, limited_kinds, stale_indexes, with_dead_entries
 from omnigraph_ops.lance.tables import (
+    DELETED_SHARE,
     TableFacts,
     column_bytes,
     index_type_of,
@@ -83,11 +84,13 @@ def policy_of(graph: Graph, spark_threshold_bytes: int | None = None) -> Optimiz
         thresholds=Thresholds(
             fragments=settings.fragment_cutoff,
             unindexed_share=settings.auto_unindexed_share,
-            deleted_share=settings.auto_deleted_share,
+            deleted_share=0.0 if settings.purge_deleted else settings.auto_deleted_share,
             off=settings.auto_off,
         ),
         auto=settings.auto,
         retrain_vectors=settings.retrain_vectors,
+        purges=settings.purge_deleted,
+        deleted_share=0.0 if settings.purge_deleted else DELETED_SHARE,
         owns_config=graph.format.publishes,
     )
 
@@ -113,11 +116,12 @@ def observe_table(graph: Graph, entry: TableEntry, policy: OptimizePolicy) -> Ta
         )
     if graph.settings.defer_index_remap:
         refuse_deferral(head, entry.table_key)
-    facts = table_facts(head, policy.target_rows, policy.exclude, policy.cut)
+    facts = table_facts(head, policy.target_rows, policy.exclude, policy.cut, policy.deleted_share)
     lost = _lost(graph, entry, facts)
     usable = (replace(i, covered=frozenset()) if i.name in lost else i for i in facts.indexes)
     facts = replace(facts, indexes=tuple(usable))
     missing = missing_indexes(spec, facts)
+    kinds = KINDS if policy.purges else limited_kinds(texts=graph.format.limits_text_search)
     return TableObservation(
         spec=spec,
         pinned_version=entry.version,
@@ -128,7 +132,7 @@ def observe_table(graph: Graph, entry: TableEntry, policy: OptimizePolicy) -> Ta
         untrained=untrained(head, facts),
         column_bytes=_column_bytes(head, missing),
         vectors=vector_facts(head) if policy.retrain_vectors else (),
-        dead=with_dead_entries(head, facts, limited_kinds(texts=graph.format.limits_text_search)),
+        dead=with_dead_entries(head, facts, kinds),
         stale=stale_indexes(head, facts) if graph.format.leaves_stale_entries else frozenset(),
         lost=lost,
         blobs_kept_for=graph.blobs_kept_for(entry.table_key),

@@ -30,11 +30,11 @@ from omnigraph_ops.stages.optimize.fragments import (
     excluded,
     is_full,
     missing_indexes,
-    mostly_deleted,
     parts_of,
     put_right,
     shares_of,
     small_runs,
+    wants_purge,
 )
 from omnigraph_ops.stages.optimize.index_plan import (
     INVERTED,
@@ -101,6 +101,8 @@ class OptimizePolicy(RewriteRules):
     """Only tables past a threshold."""
     retrain_vectors: bool = False
     """Whether vector indexes get the number of partitions that their rows want."""
+    purges: bool = False
+    """Whether no file keeps rows that are deleted, nor an index their values."""
     owns_config: bool = True
     """Whether auto-cleanup is to be removed from the configuration; a plain dataset's is its owner's."""
 
@@ -112,13 +114,17 @@ class OptimizePolicy(RewriteRules):
 
     def left_alone(self, fragments: Sequence[FragmentFacts], indexes: Sequence[IndexFacts] = ()) -> frozenset[int]:
         """The fragments that a rewrite does not touch; `indexes` as for `excluded`. Pure."""
-        full = frozenset(f.fragment_id for f in fragments if is_full(f, self.task_bytes))
+        full = frozenset(f.fragment_id for f in fragments if is_full(f, self.task_bytes, self.deleted_share))
         return full | excluded(counted(fragments, self.task_bytes, self.target_rows), self, indexes)
 
     @property
     def cut(self) -> Cut | None:
         """How a task is made smaller, None when it never is. Pure."""
-        return None if self.task_bytes is None else partial(cut, most_bytes=self.task_bytes)
+        return (
+            None
+            if self.task_bytes is None
+            else partial(cut, most_bytes=self.task_bytes, deleted_share=self.deleted_share)
+        )
 
 
 def plan_table(seen: TableObservation, policy: OptimizePolicy) -> TablePlan:
@@ -191,7 +197,7 @@ def _index_work(
     replaced = {build.name for build in builds if build.index_type != INVERTED}
     facts = replace(facts, indexes=tuple(i for i in facts.indexes if i.name not in replaced))
     foreign = foreign_texts(facts, seen.texts)
-    shown = shown_dead_entries(facts, seen.dead.found)
+    shown = seen.dead.found if policy.purges else shown_dead_entries(facts, seen.dead.found)
     pressing = builds or foreign or seen.stale or seen.lost or shown or unhidden
     # With one fragment of an edge table uncovered the engine plans a traversal of several hops as if there were no
     # index and reads every edge, so there the cost is not in proportion to what waits.
@@ -250,10 +256,10 @@ def _groups(
     staying = [index for index in facts.indexes if index.name not in written]
     left = policy.left_alone(facts.fragments)
     groups: list[Sequence[FragmentFacts]] = []
-    for run in small_runs(facts.fragments, policy.target_rows, staying, left):
+    for run in small_runs(facts.fragments, policy, staying, left):
         if policy.cut is not None:
             groups += policy.cut(run)
-        elif len(run) > 1 or mostly_deleted(run[0]):
+        elif len(run) > 1 or wants_purge(run[0], policy.deleted_share):
             groups.append(tuple(run))
     return tuple(map(tuple, groups))
 

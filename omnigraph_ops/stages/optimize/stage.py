@@ -58,6 +58,7 @@ class PlanRequest(RewriteTerms, BudgetTerms, TablesRequest):
             auto=self.auto,
             defer_index_remap=self.defer_index_remap,
             retrain_vectors=self.retrain_vectors,
+            purge_deleted=self.purge_deleted,
         )
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterator, Sequence
-from contextlib import AbstractContextManager
 from functools import partial
 from typing import Protocol
 
@@ -23,7 +22,15 @@ from omnigraph_ops.lance.commits import Change, ConfigRemoval, IndexChange, Rewr
 from omnigraph_ops.lance.gateway import CommitConflict, Dataset, LanceFailure, auto_cleanup_keys
 from omnigraph_ops.lance.index_entries import deleted_since, limited_kinds
 from omnigraph_ops.lance.rewrites import current, metrics_of, rebased
-from omnigraph_ops.lance.tables import Exclude, FragmentFacts, IndexFacts, execute_task, fragment_facts, plan_tasks
+from omnigraph_ops.lance.tables import (
+    Exclude,
+    FragmentFacts,
+    IndexFacts,
+    RewriteTask,
+    execute_task,
+    fragment_facts,
+    plan_tasks,
+)
 from omnigraph_ops.models.optimize import Executor, TablePlan
 from omnigraph_ops.progress import Progress, Stopped
 from omnigraph_ops.quantities import count
@@ -115,10 +122,9 @@ class TableRun:
             raise self.failures[0]
 
     def _all_units(self, entry: TableEntry) -> None:
-        settings = self.graph.settings
         # Nothing waits for its admission where no journal says what was done.
-        at_once = isinstance(self.executor, InProcessExecutor) and not ceilings_of(settings).bound
-        if at_once and self.plan.data_bytes < settings.small_table_bytes:
+        at_once = isinstance(self.executor, InProcessExecutor) and not ceilings_of(self.graph.settings).bound
+        if at_once and self.plan.data_bytes < self.graph.settings.small_table_bytes:
             # Doing all of it is cheaper than going on with a part.
             abandon(self.graph, entry.path, self.progress)
             if self._plain:
@@ -156,6 +162,10 @@ class TableRun:
         bound = self.plan.leaves_fragments or self.deleted is not None or self.policy.exclude is not None
         return self._exclude if bound else None
 
+    def _tasks(self, dataset: Dataset) -> tuple[RewriteTask, ...]:
+        """What is to be rewritten at this version. Reads."""
+        return plan_tasks(dataset, self.policy.target_rows, self.exclude, self.policy.cut, self.policy.deleted_share)
+
     def _has_room(self, entry: TableEntry) -> bool:
         """Whether the rewrite may follow the indexes, which are measured as they were published. Reads."""
         if self.room is None or not self.plan.rewrite_bytes:
@@ -169,7 +179,7 @@ class TableRun:
     def _plain(self) -> bool:
         return not self.graph.format.publishes
 
-    def _hold(self, entry: TableEntry) -> AbstractContextManager[Hold]:
+    def _hold(self, entry: TableEntry) -> contextlib.AbstractContextManager[Hold]:
         """Hold the version that is read, until the last commit: it also tells that the new files are not litter."""
         held = HeldVersion(table_path=entry.path, version=entry.version)
         reason = f"rewrite of {entry.table_key}"
@@ -187,8 +197,7 @@ class TableRun:
             raise
         except OpsError as failure:
             error = failure  # the indexes are done and wait for nothing
-        if rewrite is not None:
-            changes.append(rewrite)
+        changes += [rewrite] if rewrite is not None else []
         if changes:
             unit = "+".join(name for name, there in (("fold", changes != [rewrite]), ("rewrite", rewrite)) if there)
             self._land(entry, changes, unit, done)
@@ -217,7 +226,7 @@ class TableRun:
         pinned = self.graph.open_pinned(entry)
         with drafts_of(self.graph, entry, pinned, changes, mark="") as drafts:
             planned = drafts[-1].dataset if drafts else pinned
-            tasks = plan_tasks(planned, self.policy.target_rows, self.exclude)
+            tasks = self._tasks(planned)
         if not tasks:
             return None
         self.progress(f"rewriting {count(sum(len(t.fragment_ids) for t in tasks), 'fragment')}")
@@ -278,8 +287,7 @@ class TableRun:
         with self._hold(entry) as hold:
             entry = self._fold(entry, hold)
         pinned = self.graph.open_pinned(entry)
-        tasks = plan_tasks(pinned, self.policy.target_rows, self.exclude)
-        if tasks:
+        if tasks := self._tasks(pinned):
             self.progress(f"rewriting {count(sum(len(t.fragment_ids) for t in tasks), 'fragment')}")
             with self._hold(entry):
                 results = [execute_task(pinned, task.payload) for task in tasks]
@@ -306,8 +314,7 @@ class TableRun:
             refuse_missing(self.graph, entry, change)
             # The version was opened by its number, which a table that was made anew has too.
             change.refuse_stale(dataset)
-            done = commit_rewrites(self.graph, entry, dataset, results, guard=guard, failures=self.failures)
-            self.effort.add(done)
+            self.effort.add(commit_rewrites(self.graph, entry, dataset, results, guard=guard, failures=self.failures))
 
         return self._plain_unit(entry, "rewrite", effects)
 
@@ -360,8 +367,7 @@ class TableRun:
                 except OpsError as error:
                     self.progress(f"rewrite {rewrite_id} cannot be resumed, its files stay: {error}")
                     self.stuck.add(rewrite_id)
-        tasks = plan_tasks(pinned, self.policy.target_rows, self.exclude, self.policy.cut)
-        if not tasks:
+        if not (tasks := self._tasks(pinned)):
             return None
         self.graph.run.check()
         return begin(self.graph, entry, tasks)

@@ -150,11 +150,13 @@ def test_what_one_run_says_is_checked_like_the_rest() -> None:
         Settings().for_run(policy=None, cutoff=-1, auto=False)
 
 
-def test_vectors_are_trained_where_the_deployment_or_the_run_asks() -> None:
-    def asked(settings: Settings, *, run: bool) -> bool:
-        return settings.for_run(policy=None, cutoff=None, auto=False, retrain_vectors=run).retrain_vectors
+@pytest.mark.parametrize("name", ["retrain_vectors", "purge_deleted"])
+def test_what_is_off_by_default_is_done_where_the_deployment_or_the_run_asks(name: str) -> None:
+    def asked(*, deployment: bool, run: bool) -> bool:
+        settings = Settings.model_validate({name: deployment})
+        return bool(getattr(settings.for_run(policy=None, cutoff=None, auto=False, **{name: run}), name))
 
-    assert [asked(Settings(retrain_vectors=of), run=run) for of in (False, True) for run in (False, True)] == [
+    assert [asked(deployment=of, run=run) for of in (False, True) for run in (False, True)] == [
         *(False, True),
         *(True, True),
     ]

@@ -27,6 +27,7 @@ def test_every_variable_is_read_and_no_other(setting: Setting) -> None:
         "exclusive": "on",
         "defer_index_remap": "on",
         "retrain_vectors": "on",
+        "purge_deleted": "on",
         "spark_stages": "repair=4GiB,orphans",
     }
     text = said.get(setting.name, "0.75" if setting.name.endswith("_share") else "7")

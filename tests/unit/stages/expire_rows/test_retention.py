@@ -338,5 +338,5 @@ class TestPlan:
         report = RowRetentionReport(uri="/graph", branch=None, digest="", tables=(done,))
         assert (report.rows_removed, report.edges_removed) == (20, 30)
         text = " ".join(plain_text(VIEW(report)).split())
-        expected = ("20 rows and 30 edges deleted", "Attempts", "edge:At 30 2 3 rows", "optimize rewrites", "cleanup")
+        expected = ("20 rows and 30 edges deleted", "Attempts", "edge:At 30 2 3 rows", "--purge-deleted", "cleanup")
         assert [words for words in expected if words not in text] == []

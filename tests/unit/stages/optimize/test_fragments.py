@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from dataclasses import replace
 
 import pytest
 from hypothesis import given, settings
@@ -12,7 +13,7 @@ from hypothesis import strategies as st
 from omnigraph_ops.coordination.pace import Ceilings
 from omnigraph_ops.lance.tables import FragmentFacts
 from omnigraph_ops.models.optimize import RewritePolicy
-from omnigraph_ops.stages.optimize.fragments import RewriteRules, counted, cut, excluded, is_full, mostly_deleted
+from omnigraph_ops.stages.optimize.fragments import RewriteRules, counted, cut, excluded, is_full, wants_purge
 
 HUGE = 10**12
 
@@ -102,8 +103,21 @@ def test_one_night_leaves_less_than_a_full_tier_and_nothing_mostly_deleted(
     parts = fragments(*sizes, deleted=sorted(deleted))
     left = excluded(parts, rules(fan_in=fan_in, target=2000, cutoff=cutoff))
     assert left <= {f.fragment_id for f in parts}
-    assert not any(f.fragment_id in left and mostly_deleted(f) for f in parts)
+    assert not any(f.fragment_id in left and wants_purge(f) for f in parts)
     assert excluded(parts, rules(fan_in=fan_in, target=2000, cutoff=cutoff)) == left
+
+
+@pytest.mark.parametrize("wanted", [rules(), rules(cutoff=9), rules(tiered=False, cutoff=9)])
+def test_without_a_share_that_may_stay_deleted_every_fragment_with_a_deleted_row_moves(wanted: RewriteRules) -> None:
+    parts = [
+        FragmentFacts(fragment_id=n, physical_rows=1000, deleted_rows=gone, data_bytes=1000)
+        for n, gone in enumerate((0, 1, 100, 101))
+    ]
+    assert moving(parts, replace(wanted, target_rows=10)) == [3]
+    assert moving(parts, replace(wanted, target_rows=10, deleted_share=0.0)) == [1, 2, 3]
+    assert [len(run) for run in cut(parts[1:3], 1000, 0.0)] == [1, 1]
+    assert not cut(parts[1:3], 1000)
+    assert (is_full(parts[1], 1000), is_full(parts[1], 1000, 0.0)) == (True, False)
 
 
 @given(sizes=st.lists(st.integers(1, 1900), max_size=60), fan_in=st.integers(2, 6), cutoff=st.integers(1, 6))
