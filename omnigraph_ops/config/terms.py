@@ -54,7 +54,7 @@ class RetentionTerms(Request, Generic[E]):
     """Remove only versions older than this, as in `7d`. With `1h` or more, a version that was the newest within the
     last hour stays, too. With a number, both must agree."""
     expiry: Annotated[E | None, Option(section="Snapshot expiry", flag="expire")] = None
-    """Instead of number and age, which have to be empty then."""
+    """Instead of number and age."""
     between_pins: bool = False
     """Also remove unprotected versions above the oldest version that a branch reads."""
 

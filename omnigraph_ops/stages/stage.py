@@ -97,6 +97,8 @@ class FormField:
     title: str = ""
     default: Any = None
     """None, and an empty title: those of the request."""
+    instead: str = ""
+    """A field that stands in its place: where that is filled in, the default of this one is nobody's choice."""
 
 
 class Stage(ABC, Recorded[R], Generic[Q, R]):

@@ -223,7 +223,9 @@ def _allow_young(stage: AnyPlanned) -> dict[str, Param]:
 
 def request_in(stage: AnyPlanned | AnyRun, values: Mapping[str, Any]) -> Any:
     """The request of a stage with the values that a form or a DAG gave; `InvalidInput` names a wrong one. Pure."""
-    return build(stage.request, said(stage.request, values))
+    there = said(stage.request, values)
+    left = {f.name for f in stage.form if f.instead in there and str(there.get(f.name)) == str(f.default)}
+    return build(stage.request, {name: value for name, value in there.items() if name not in left})
 
 
 def under(graph: Graph, request: PlanRequest) -> Graph:

@@ -118,8 +118,8 @@ class Cleanup(PartedStage[CleanupRequest, CleanupPlan, CleanupReport]):
     measure = Measure(noun="versions", default=1000)
     fence_help = f"{WRITERS_REFUSED}, and remove old versions of the internal tables too."
     form = (
-        FormField(name="keep", title="Keep newest versions", default=10),
-        FormField(name="older_than", title="Remove only older than (1h or more)", default="7d"),
+        FormField(name="keep", title="Keep newest versions", default=10, instead="expiry"),
+        FormField(name="older_than", title="Remove only older than (1h or more)", default="7d", instead="expiry"),
         FormField(name="expiry", title="Snapshot expiry"),
     )
     button = "Clean up versions"

@@ -103,7 +103,7 @@ def test_a_form_bounds_what_the_request_bounds() -> None:
 
 def test_a_field_of_json_says_its_keys() -> None:
     text = request_params(planned("cleanup"))["expiry"].schema["description_md"]
-    assert text.startswith("Instead of number and age, which have to be empty then. The keys of its JSON:\n\n")
+    assert text.startswith("Instead of number and age. The keys of its JSON:\n\n")
     assert "\n- `retain_min`, 10 if left out: " in text
     assert "\n- `time_retained`, 1h if left out: " in text
     assert "\n- `retain_max`: Remove versions beyond the newest N whatever their age." in text
@@ -134,6 +134,24 @@ def test_a_form_takes_the_bounds_that_the_run_can_read(name: str, value: object,
 def test_what_a_form_leaves_empty_is_not_asked_for() -> None:
     found = request_of("cleanup", tables=None, keep=3, older_than=None, expiry={}, between_pins=False)
     assert (found.tables, found.keep, found.older_than, found.expiry) == ((), 3, None, None)
+
+
+@pytest.mark.parametrize(
+    ("keep", "older_than", "left"),
+    [
+        pytest.param(10, "7d", True, id="as the form shows them"),
+        pytest.param("10", "7d", True, id="as Jinja renders them"),
+        pytest.param(None, None, True, id="emptied"),
+        pytest.param(12, "7d", False, id="another number"),
+        pytest.param(10, "8d", False, id="another age"),
+    ],
+)
+def test_defaults_that_nobody_touched_do_not_forbid_an_expiry(keep: object, older_than: object, *, left: bool) -> None:
+    values = {"keep": keep, "older_than": older_than, "expiry": {"retain_min": 2}}
+    with nullcontext() if left else pytest.raises(InvalidInput, match="age empty"):
+        found = request_in(planned("cleanup"), values)
+        assert (found.keep, found.older_than, found.expiry.retain_min) == (None, None, 2)
+    assert request_in(planned("cleanup"), {**values, "expiry": {}, "keep": 10}).keep == 10
 
 
 def test_zero_and_false_are_said() -> None:
