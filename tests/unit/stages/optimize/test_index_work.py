@@ -66,6 +66,7 @@ def test_whole(table: Any, index: IndexFold | IndexBuild) -> None:
         (build("t", "INVERTED", "10.0.0"), "t", "INVERTED"),
         (build("v", "IVF_FLAT"), "v", "IVF_FLAT"),
         (replace(FOLD, rebuild=True), "k", "BTREE"),
+        (replace(FOLD, rebuild=True, purge=True), "k", "BTREE"),
         (replace(FOLD, rebuild=True, name="t_idx", columns=("t",), release="10.0.0"), "t", "INVERTED"),
     ],
 )
