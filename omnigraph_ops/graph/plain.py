@@ -187,8 +187,8 @@ class PlainGraph(Graph):
         """When the newest commit to any of the datasets was made. Reads."""
         folders = [f"{path}/_versions" for path in self._paths()]
         found = in_parallel(lambda f: files_in(self.storage, f), folders, workers=self.settings.concurrency)
-        times = [f.modified_at for files in found for f in files if any_version_of(_name(f.path)) is not None]
-        return max(times, default=None)
+        stored = (f for files in found for f in files if any_version_of(f.path.rpartition("/")[2]) is not None)
+        return max((f.modified_at for f in stored), default=None)
 
     def upper_levels(self) -> Levels:
         return super().upper_levels() if self.only is None else Levels(found=(), deeper=(self.only,))
@@ -220,9 +220,8 @@ class PlainGraph(Graph):
         return self.only is None and not is_dataset(self.storage, table_path)
 
     def _paths(self) -> tuple[str, ...]:
-        return (self.only,) if self.only is not None else self._folders()
-
-    def _folders(self) -> tuple[str, ...]:
+        if self.only is not None:
+            return (self.only,)
         return tuple(p for p in folders_in(self.storage, "") if p.endswith(_SUFFIX))
 
     def _entry(self, path: str) -> TableEntry | None:
@@ -296,7 +295,3 @@ def _state(*entries: TableEntry) -> BranchState:
 
 def _at(key: str, path: str, version: int) -> TableEntry:
     return TableEntry(table_key=key, path=path, version=version, branch=None, row_count=None)
-
-
-def _name(path: str) -> str:
-    return path.rpartition("/")[2]

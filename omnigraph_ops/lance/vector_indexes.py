@@ -213,7 +213,7 @@ def _sampled(dataset: Dataset, column: str, rows: int) -> Vectors:
             return np.empty((0, width), dtype=np.float32)
         # Every n-th row could be of one kind; the seed gives the same table the same sample.
         rows_taken = np.sort(np.random.default_rng(0).choice(total, size=wanted, replace=False))
-        taken = dataset.take(rows_taken.tolist(), columns={"vector": _quoted(path)}).column(0)
+        taken = dataset.take(rows_taken.tolist(), columns={"vector": ".".join(f"`{name}`" for name in path)}).column(0)
     values = taken.combine_chunks().drop_null()
     found: Vectors = values.flatten().to_numpy(zero_copy_only=False).astype(np.float32).reshape(-1, width)
     fit: Vectors = found[np.square(found, dtype=np.float64).sum(axis=1) < _LARGEST]
@@ -223,10 +223,6 @@ def _sampled(dataset: Dataset, column: str, rows: int) -> Vectors:
 def _path(schema: pa.Schema, column: str) -> tuple[str, ...]:
     """The fields down to the column of an index, one where it is in no struct. Pure."""
     return (column,) if column in schema.names else tuple(column.split("."))
-
-
-def _quoted(path: tuple[str, ...]) -> str:
-    return ".".join(f"`{name}`" for name in path)
 
 
 def _field(schema: pa.Schema, path: tuple[str, ...]) -> pa.Field:
