@@ -16,13 +16,16 @@ from omnigraph_ops import serde
 from omnigraph_ops.coordination.lease import read_lease
 from omnigraph_ops.errors import InvalidInput, RecoveryPending, StalePlan, UnknownTable
 from omnigraph_ops.graph import open_graph
+from omnigraph_ops.graph.layout import version_path
 from omnigraph_ops.graph.sidecars import sidecar_path
 from omnigraph_ops.models.cleanup import CleanupPlan, OrphanedFork, RetentionPolicy, TableCleanupPlan
+from omnigraph_ops.progress import Lines
 from omnigraph_ops.requests import build
 from omnigraph_ops.stages.cleanup.apply import cleanup_all, cleanup_table, remove_orphaned_forks
 from omnigraph_ops.stages.cleanup.plan import plan_cleanup
 from omnigraph_ops.stages.cleanup.stage import CleanupRequest
 from omnigraph_ops.stages.optimize.run import optimize_all
+from omnigraph_ops.storage.store import Storage
 from tests.conftest import DemoGraph
 from tests.support.converged import assert_no_leftovers
 from tests.support.orphans import drop
@@ -90,6 +93,36 @@ def test_tables_are_cleaned_side_by_side_in_one_turn(
     after = read_lease(graph.storage)
     assert after is not None and after.number - (before.number if before else 0) == 6 // together
     assert limits == [of_each] * 6
+
+
+def test_the_manifests_of_a_table_are_read_side_by_side(
+    demo_graph: DemoGraph, stamp: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One after another they took 10 s of 400 versions on S3; two that wait for each other prove that they do not."""
+    graph = demo_graph(stamp=stamp, **SMALL)
+    there, read, both = versions(graph), Storage.read, threading.Barrier(2, timeout=60)
+    oldest = {version_path(entry_of(graph, PERSON).path, version, None) for version in there[:2]}
+
+    def reads(storage: Storage, path: str) -> bytes:
+        if path in oldest:
+            oldest.remove(path)
+            both.wait()
+        return read(storage, path)
+
+    monkeypatch.setattr(Storage, "read", reads)
+    lines: list[str] = []
+    plan = plan_cleanup(graph, KEEP_1, tables=[PERSON], progress=Lines(lines.append))
+    assert table(plan).versions == tuple(there[:-1])
+    assert (oldest, lines) == (set(), ["looking at old versions: 1 of 1 tables"])
+
+
+def test_a_table_of_which_an_old_manifest_is_damaged_is_refused(demo_graph: DemoGraph) -> None:
+    graph = demo_graph(**SMALL)
+    oldest = Path(graph.storage.full(version_path(entry_of(graph, PERSON).path, versions(graph)[0], None)))
+    oldest.write_bytes(oldest.read_bytes()[:-9])
+    row = table(plan_cleanup(graph, KEEP_1))
+    assert (row.versions, row.files) == ((), ())
+    assert "list the versions of" in (row.refused or "")
 
 
 def test_both_bounds_must_agree(demo_graph: DemoGraph) -> None:

@@ -13,10 +13,12 @@ from omnigraph_ops.coordination.guards import look_again, refuse_lasting
 from omnigraph_ops.coordination.sealed import expiry, seal
 from omnigraph_ops.errors import OpsError
 from omnigraph_ops.graph.graph import Graph, select_entries
+from omnigraph_ops.graph.lance_manifest import committed_at_us, stored_versions
 from omnigraph_ops.graph.layout import branch_reference, is_schema_apply_lock, now_us
 from omnigraph_ops.graph.state import TableEntry
 from omnigraph_ops.lance.gateway import BranchRef, Dataset
 from omnigraph_ops.lance.versions import (
+    VersionFacts,
     existing_versions,
     explain_removal,
     files_of_branch,
@@ -32,6 +34,7 @@ from omnigraph_ops.models.cleanup import (
     TableCleanupPlan,
 )
 from omnigraph_ops.parallel import in_parallel
+from omnigraph_ops.progress import SILENT, Meter, Progress
 from omnigraph_ops.stages.cleanup.policy import (
     InternalTables,
     LiveTables,
@@ -130,7 +133,9 @@ def _described(graph: Graph, dataset: Dataset, key: str, path: str, view: GraphV
     return found
 
 
-def plan_cleanup(graph: Graph, policy: RetentionPolicy, *, tables: Sequence[str] = ()) -> CleanupPlan:
+def plan_cleanup(
+    graph: Graph, policy: RetentionPolicy, *, tables: Sequence[str] = (), progress: Progress = SILENT
+) -> CleanupPlan:
     """What cleanup would remove under the policy, table by table. Reads.
 
     Tables that may not be cleaned (drift, an unreadable branch) are listed as refused; the others
@@ -146,7 +151,8 @@ def plan_cleanup(graph: Graph, policy: RetentionPolicy, *, tables: Sequence[str]
     entries = select_entries(graph, view.main, tables)
     found = find_orphaned_forks(graph, entries, view)
     forks = tuple(f for f in found if f.error is None)
-    planner = _Planner(graph=graph, policy=policy, planned_at_us=now_us(), forks=forks)
+    meter = Meter(progress, "looking at old versions", len(entries), "tables")
+    planner = _Planner(graph=graph, policy=policy, planned_at_us=now_us(), forks=forks, meter=meter)
     tables_now = LiveTables(graph=graph, view=view, clones=graph.clones([entry.path for entry in entries]))
 
     def afresh(found: Sequence[TableEntry]) -> list[TableCleanupPlan]:
@@ -161,7 +167,9 @@ def plan_cleanup(graph: Graph, policy: RetentionPolicy, *, tables: Sequence[str]
     if graph.is_alone() and not tables:
         going = {row.table_path: row.versions for row in rows}
         internal = InternalTables(graph=graph, view=view, going=going)
-        rows += tuple(planner.table(entry, internal) for entry in internal.entries())
+        for entry in internal.entries():
+            progress(f"looking at old versions of {entry.table_key}")
+            rows += (planner.table(entry, internal),)
     return seal(
         CleanupPlan(
             uri=graph.uri,
@@ -189,6 +197,7 @@ class _Planner:
     policy: RetentionPolicy
     planned_at_us: int
     forks: tuple[OrphanedFork, ...]
+    meter: Meter
 
     def tables(self, entries: Sequence[TableEntry], of: LiveTables) -> list[TableCleanupPlan]:
         """The plans of some tables, in their order. Reads."""
@@ -208,6 +217,8 @@ class _Planner:
             return self._readable(entry, row, of)
         except OpsError as error:
             return replace(row, refused=f"{UNREADABLE}{error}")
+        finally:
+            self.meter.add(0 if of.is_internal else 1)
 
     def _readable(self, entry: TableEntry, row: TableCleanupPlan, of: Tables) -> TableCleanupPlan:
         policy, head = self.policy, self.graph.open_head(entry)
@@ -216,7 +227,7 @@ class _Planner:
         refused = of.refusal(entry, ignoring=orphaned)
         if refused is not None:
             return replace(row, refused=refused)
-        wanted = candidates(existing_versions(head), policy, self.planned_at_us)
+        wanted = candidates(self._versions(entry, head), policy, self.planned_at_us)
         protection = of.protect(entry, head, wanted)
         between_pins = policy.between_pins or of.is_internal
         versions, blocked_by = removable(wanted, protection, between_pins=between_pins, expiry=policy.expiry)
@@ -232,6 +243,15 @@ class _Planner:
             estimated_bytes=sum(f.size for f in files),
             files=files,
         )
+
+    def _versions(self, entry: TableEntry, head: Dataset) -> tuple[VersionFacts, ...]:
+        """Every version of the main chain, ascending: Lance reads one manifest after another for their times. Reads."""
+        storage, workers = self.graph.storage, self.graph.settings.concurrency
+        numbers = sorted(stored_versions(storage, entry.path))
+        times = in_parallel(partial(committed_at_us, storage, entry.path), numbers, workers=workers)
+        known = tuple(VersionFacts(version=v, committed_at_us=at) for v, at in zip(numbers, times, strict=True) if at)
+        # One that cannot be read is damaged, or went meanwhile: Lance tells which.
+        return known if len(known) == len(numbers) else existing_versions(head)
 
 
 def _with_forks(files: Sequence[PlannedFile], freed: Sequence[PlannedFile]) -> tuple[PlannedFile, ...]:

@@ -129,7 +129,7 @@ class Cleanup(PartedStage[CleanupRequest, CleanupPlan, CleanupReport]):
         """Which versions go, and what holds the others. Reads."""
         from omnigraph_ops.stages.cleanup.plan import plan_cleanup
 
-        return plan_cleanup(graph, request.policy, tables=request.tables)
+        return plan_cleanup(graph, request.policy, tables=request.tables, progress=tell)
 
     def apply(
         self, graph: Graph, plan: CleanupPlan, tell: Progress, submit: Submit | None = None, *, force: bool = False
