@@ -4,13 +4,14 @@ The row ids of what they made are written so that the Lance of every engine mask
 of several has the row ids of each as a segment, and most kinds of segment say which ids between their first and last
 are missing. Before Lance 9 (rust/lance-table/src/rowids.rs, `From<&RowIdSequence>`) a reader that masks deleted rows
 takes these gaps out of what earlier segments named. An updated row keeps its id, so after any compaction of updated
-rows indexed searches lost hits, and a merge by key inserted rows a second time.
+rows indexed searches lost hits, and a merge by key inserted rows a second time. A list has no gaps, but its rest has
+when an engine rewrites the fragment without the rows that were deleted since.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -298,7 +299,7 @@ Ids = npt.NDArray[np.uint64]
 
 
 def with_safe_row_ids(result: str) -> str:
-    """A compaction result whose fragments have no gap where an earlier segment has a row; the same ids. Pure."""
+    """A compaction result whose fragments list their row ids so that every Lance keeps them; the same ids. Pure."""
     found = json.loads(result)
     for fragment in found["new_fragments"]:
         written = (fragment.get("row_id_meta") or {}).get("Inline")
@@ -308,48 +309,55 @@ def with_safe_row_ids(result: str) -> str:
 
 
 def safe_row_ids(written: bytes) -> bytes:
-    """The same row ids in the same order, without a gap where an earlier segment has a row. Pure."""
+    """The same row ids in the same order, without a segment that has or gets gaps where an earlier one has rows. Pure.
+
+    Only a range gets no such gap: what is deleted of it later was its own.
+    """
     segments = RowIdSequence.FromString(written).segments
-    if len(segments) < 2:
-        return written
     values = [_values(segment) for segment in segments]
-    owners = np.repeat(np.arange(len(values)), [len(ids) for ids in values])
-    ids = np.concatenate(values)
-    order = np.argsort(ids)
-    ids, owners = ids[order], owners[order]
+    unsafe = set(_unsafe(segments, values))
+    if not unsafe:
+        return written
+    runs = {number: np.split(values[number], _breaks(values[number])) for number in unsafe}
+    whole = np.concatenate(values)
+    offsets, name = whole - whole.min(), _width_of(whole)
     made = RowIdSequence()
-    for number, (segment, own) in enumerate(zip(segments, values, strict=True)):
-        made.segments.extend(_safe(segment, own, number, ids, owners))
+    if _BYTES_OF_A_RANGE * sum(map(len, runs.values())) > np.dtype(_WIDTHS[name]).itemsize * len(whole):
+        # Alone it has no earlier one.
+        packed = {"base": int(whole.min()), "content": offsets.astype(_WIDTHS[name]).tobytes()}
+        made.segments.append(RowIdSegment(array={name: packed}))
+    else:
+        for number, segment in enumerate(segments):
+            made.segments.extend(map(_range, runs[number]) if number in unsafe else (segment,))
     return bytes(made.SerializeToString())
 
 
-def _safe(segment: Any, own: Ids, number: int, ids: Ids, owners: npt.NDArray[np.intp]) -> Iterator[Any]:
-    """A segment, or what takes its place.
-
-    Args:
-        ids: of the whole sequence, sorted; `owners` has the number of the segment of each.
-    """
-    if segment.HasField("sorted_array") and number:
-        # Lance turns a sorted one into one with gaps when rows of it are deleted.
-        yield RowIdSegment(array=segment.sorted_array)
-    elif segment.HasField("range") or segment.HasField("array") or not len(own):
-        yield segment
-    else:
-        between = slice(*np.searchsorted(ids, [own[0], own[-1]]))
-        yield from _without_gaps(own) if (owners[between] < number).any() else (segment,)
+def _unsafe(segments: Sequence[Any], values: Sequence[Ids]) -> Iterator[int]:
+    """The segments between whose first and last id an earlier one has ids, but for ranges; by number. Pure."""
+    owners = np.repeat(np.arange(len(values)), [len(ids) for ids in values])
+    ids = np.concatenate([np.zeros(0, np.uint64), *values])
+    order = np.argsort(ids)
+    ids, owners = ids[order], owners[order]
+    for number, (segment, own) in enumerate(zip(segments, values, strict=True)):
+        if len(own) and not segment.HasField("range"):
+            between = slice(*np.searchsorted(ids, [own.min(), own.max()]))
+            if (owners[between] < number).any():
+                yield number
 
 
-def _without_gaps(own: Ids) -> Iterator[Any]:
-    """Sorted row ids as ranges, or one by one where that is shorter. Pure."""
-    runs = np.split(own, np.flatnonzero(np.diff(own) != 1) + 1)
-    offsets = own - own[0]
-    # What was a list of bits or holes spans no more than 32 bits can count.
-    name = "u16_array" if offsets[-1] <= np.iinfo(np.uint16).max else "u32_array"
-    if _BYTES_OF_A_RANGE * len(runs) <= np.dtype(_WIDTHS[name]).itemsize * len(own):
-        yield from (RowIdSegment(range={"start": int(run[0]), "end": int(run[-1]) + 1}) for run in runs)
-    else:
-        packed = {"base": int(own[0]), "content": offsets.astype(_WIDTHS[name]).tobytes()}
-        yield RowIdSegment(array={name: packed})
+def _breaks(ids: Ids) -> npt.NDArray[np.intp]:
+    """Where the next id is not the one after. Pure."""
+    return np.flatnonzero(ids[1:] != ids[:-1] + np.uint64(1)) + 1
+
+
+def _range(run: Ids) -> Any:
+    return RowIdSegment(range={"start": int(run[0]), "end": int(run[-1]) + 1})
+
+
+def _width_of(ids: Ids) -> str:
+    """The narrowest list that holds the distances of these ids from the lowest one. Pure."""
+    span = ids.max() - ids.min()
+    return next(name for name, kind in _WIDTHS.items() if span <= np.iinfo(kind).max)
 
 
 def _values(segment: Any) -> Ids:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +18,7 @@ from omnigraph_ops.models.optimize import OptimizeDecision, RewritePolicy
 from omnigraph_ops.stages.optimize.observe import observe_table, policy_of
 from omnigraph_ops.stages.optimize.run import optimize_all, optimize_table, plan_optimize
 from tests.conftest import DemoGraph
-from tests.support.index_files import entries, repeat_entries
+from tests.support.index_files import drop_entry, entries, repeat_entries
 from tests.support.rows import rows_of
 from tests.support.shell import Cli
 from tests.support.writers import copies, entry_of, write
@@ -146,19 +147,20 @@ def test_an_index_whose_files_are_gone_is_built_anew(tmp_path: Path, stamp: int)
 
 @pytest.mark.slow
 @pytest.mark.parametrize("stamp", [3, 6])
-def test_an_index_with_two_entries_of_a_row_is_built_anew_where_the_engine_leaves_such(
-    tmp_path: Path, stamp: int
+@pytest.mark.parametrize("spoil", [repeat_entries, drop_entry])
+def test_an_index_with_two_entries_of_a_row_or_none_is_built_anew_where_the_engine_leaves_such(
+    tmp_path: Path, stamp: int, spoil: Callable[[Dataset, str], None]
 ) -> None:
     root = tmp_path / "g.omni"
     write_demo_graph(str(root), DemoSpec(stamp=stamp, node_types=1, loads=3, rows=20))
     graph = open_graph(str(root))
     assert optimize_table(graph, KEY).committed
-    repeat_entries(graph.open_pinned(entry_of(graph, KEY)), "id_idx")
+    spoil(graph.open_pinned(entry_of(graph, KEY)), "id_idx")
     write(graph, KEY, copies("x"))
     graph = open_graph(str(root))
     rows = rows_of(graph)
     (plan,) = plan_optimize(graph, tables=(KEY,)).tables
-    assert ("id_idx still has entries of updated rows, so it is built anew" in plan.reason) is (stamp == 3)
+    assert ("id_idx has wrong entries of updated rows, so it is built anew" in plan.reason) is (stamp == 3)
     assert optimize_table(graph, KEY).committed
     graph = open_graph(str(root))
     assert rows_of(graph) == rows

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import random
 from pathlib import Path
 
 import pytest
@@ -65,6 +66,45 @@ def test_what_an_optimize_of_the_engine_left_is_put_right(tmp_path: Path, runs: 
     assert found(subject, graph, "likes") == {f"p{n}" for n in range(80)} - {"p3", "p5", "p9"}
     changed(subject, graph, 5, 60, bio="again")
     assert {row["name"] for row in persons(subject, graph) if row not in before} == {"p5", "p60"}
+
+
+DOC = "node Doc {\n    key: String @key\n    n: I64? @index\n    body: String? @index\n}\n"
+
+
+@pytest.mark.parametrize("stamp", [3, 6])
+@pytest.mark.parametrize("order", ["OE", "EOE", "OEOE"])
+@pytest.mark.parametrize("seed", [0, 3])
+def test_every_row_is_found_whoever_optimizes_last(tmp_path: Path, stamp: int, order: str, seed: int) -> None:
+    """O is this tool's optimize and E the engine's, each after a load that updates three rows and brings two."""
+    subject, graph, draw, said = engine(stamp), tmp_path / "g.omni", random.Random(seed), dict[str, int]()
+
+    def load(keys: list[str]) -> None:
+        said.update({key: len(said) + 1000 * step + n for n, key in enumerate(keys)})
+        rows = [{"key": key, "n": said[key], "body": f"w{said[key]}"} for key in keys]
+        subject.load(graph, [{"type": "Doc", "data": row} for row in rows], mode="merge")
+
+    def documents() -> list[dict[str, object]]:
+        return [json.loads(row)["data"] for row in subject.export(graph)]
+
+    step = 0
+    subject.init(graph, DOC)
+    load([f"k{n}" for n in range(12)])
+    for step, optimizer in enumerate(order, start=1):
+        load([*draw.sample(sorted(said), 3), f"new{step}", f"new{step}b"])
+        if optimizer == "O":
+            optimized(graph)
+        else:
+            subject.optimize(graph)
+    for key, n in said.items():
+        for where, kind, value in (("{ n: $v }", "I64", n), ("search($d.body, $v)", "String", f"w{n}")):
+            query = f"query q($v: {kind}) {{ match {{ $d: Doc {where} }} return {{ $d.key }} }}"
+            answer = subject.run(
+                "query", "q", "--store", str(graph), "-e", query, "--params", json.dumps({"v": value}), "--json"
+            )
+            assert [row["d.key"] for row in json.loads(answer.stdout)["rows"]] == [key], (query, value)
+    step += 1
+    load(sorted(said))
+    assert sorted(str(row["key"]) for row in documents()) == sorted(said), "no key is there twice"
 
 
 def found(subject: Engine, graph: Path, word: str) -> set[str]:

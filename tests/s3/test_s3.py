@@ -70,7 +70,7 @@ def test_entries_of_updated_rows_are_found_on_s3(s3: str, tmp_path: Path) -> Non
     repeat_entries(local.open_pinned(entry_of(local, PERSON)), "id_idx")
     write(local, PERSON, copies("x"))
     graph = open_graph(upload_graph(tmp_path / "g"))
-    assert "id_idx still has entries of updated rows" in plan_optimize(graph, tables=(PERSON,)).tables[0].reason
+    assert "id_idx has wrong entries of updated rows" in plan_optimize(graph, tables=(PERSON,)).tables[0].reason
     optimize_table(graph, PERSON)
     assert not plan_optimize(graph, tables=(PERSON,)).productive()
 

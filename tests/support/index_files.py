@@ -18,10 +18,19 @@ def entries(dataset: Dataset, name: str) -> pa.Table:
 def repeat_entries(dataset: Dataset, name: str, count: int = 3) -> None:
     """Give the first rows of a BTREE a second entry, as a fold of Lance 7 does with updated rows. Writes."""
     found = entries(dataset, name)
+    _rewrite(dataset, name, pa.concat_tables([found, found.slice(0, count)]))
+
+
+def drop_entry(dataset: Dataset, name: str) -> None:
+    """Take the entry of the first row out of a BTREE, as a fold of Lance 7 does after some compactions. Writes."""
+    _rewrite(dataset, name, entries(dataset, name).slice(1))
+
+
+def _rewrite(dataset: Dataset, name: str, found: pa.Table) -> None:
     path = _pages(dataset, name)
     path.unlink()
     with LanceFileWriter(str(path), found.schema) as writer:
-        writer.write_batch(pa.concat_tables([found, found.slice(0, count)]))
+        writer.write_batch(found)
 
 
 def _pages(dataset: Dataset, name: str) -> Path:

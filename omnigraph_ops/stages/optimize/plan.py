@@ -77,7 +77,7 @@ class TableObservation:
     vectors: tuple[VectorFacts, ...] = ()
     """Vector indexes, looked at only where they may be trained anew."""
     stale: frozenset[str] = frozenset()
-    """Indexes with entries of updated rows that no fold takes out."""
+    """Indexes with wrong entries of updated rows, which no fold puts right."""
     lost: frozenset[str] = frozenset()
     """Indexes that lack files; in `facts` they cover nothing."""
     dead: DeadEntries = field(default_factory=DeadEntries)
@@ -204,7 +204,7 @@ def _index_work(
     may_wait = not pressing and not seen.spec.is_edge
     waiting = waiting_for_rows(facts, policy, policy.unindexed_share) if may_wait else None
     folds = () if waiting else index_folds(facts.indexes, facts.fragments)
-    why = dict.fromkeys(seen.stale, "still has entries of updated rows") | dict.fromkeys(seen.lost, "lacks files")
+    why = dict.fromkeys(seen.stale, "has wrong entries of updated rows") | dict.fromkeys(seen.lost, "lacks files")
     folds = with_rebuilds(folds, facts.indexes, why)
     folds = with_purges(folds, facts.indexes, shown, unhidden)
     work = IndexWork(folds=with_retrains(folds, seen.vectors), builds=builds, pending=pending)

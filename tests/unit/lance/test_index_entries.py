@@ -11,9 +11,9 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from omnigraph_ops.lance.index_entries import Runs, _repeats, stale_indexes
+from omnigraph_ops.lance.index_entries import Runs, stale_indexes
 from omnigraph_ops.lance.tables import table_facts
-from tests.support.index_files import repeat_entries
+from tests.support.index_files import drop_entry, repeat_entries
 
 ROWS = 100
 NOTHING: frozenset[str] = frozenset()
@@ -96,12 +96,20 @@ def test_the_indexes_of_a_clone_are_read_where_its_original_is(tmp_path: Path) -
     assert stale(dataset.shallow_clone(str(tmp_path / "clone"), dataset.version)) == {"n_idx", "text_idx"}
 
 
-@pytest.mark.parametrize(
-    ("batches", "repeats"),
-    [([], False), ([[]], False), ([[4, 1], [0, 9]], False), ([[4, 1, 4]], True), ([[4, 1], [9], [1, 2]], True)],
-)
-def test_a_number_that_stands_twice_is_found_across_batches(batches: list[list[int]], *, repeats: bool) -> None:
-    assert _repeats(np.array(ids, np.uint64) for ids in batches) is repeats
+@pytest.mark.parametrize("deleted", [0, 1, 9])
+def test_one_tree_without_an_entry_of_a_row_condemns_itself_and_the_text_indexes(tmp_path: Path, deleted: int) -> None:
+    """Entries of rows that are gone do not make up for those that lack, however many they are."""
+    dataset = folded(updated(indexed(tmp_path), 3, 5, 9))
+    dataset.delete(f"id >= 50 and id < {50 + deleted}")
+    assert stale(dataset) == NOTHING
+    drop_entry(dataset, "n_idx")
+    assert stale(dataset) == {"n_idx", "text_idx"}
+
+
+def test_rows_that_an_index_does_not_cover_need_no_entry(tmp_path: Path) -> None:
+    dataset = folded(updated(indexed(tmp_path), 3, 5, 9))
+    dataset = lance.write_dataset(table(range(ROWS, ROWS + 5), "more"), dataset.uri, mode="append")
+    assert stale(dataset) == NOTHING
 
 
 @pytest.mark.parametrize(

@@ -114,16 +114,19 @@ def read(data: bytes) -> list[tuple[str, list[int], set[int]]]:
 
 
 def assert_safe(before: bytes, after: bytes) -> None:
+    """No segment has a gap where an earlier one has a row, nor has one when Lance writes it without some of its rows.
+
+    Of what is left of a list it makes a segment with gaps; what is left of a range has gaps that were its own.
+    """
     assert [i for _, ids, _ in read(after) for i in ids] == [i for _, ids, _ in read(before) for i in ids]
     earlier: set[int] = set()
-    for number, (kind, ids, gaps) in enumerate(read(after)):
-        assert not gaps & earlier
-        assert number == 0 or kind != "sorted_array"
+    for kind, ids, _ in read(after):
+        assert kind == "range" or not earlier.intersection(range(min(ids), max(ids)))
         earlier.update(ids)
 
 
 @pytest.mark.parametrize("width", WIDTHS)
-@pytest.mark.parametrize("kind", ["range_with_holes", "range_with_bitmap", "sorted_array"])
+@pytest.mark.parametrize("kind", ["range_with_holes", "range_with_bitmap", "sorted_array", "array"])
 def test_a_gap_where_an_earlier_segment_has_a_row_is_gone(kind: str, width: str) -> None:
     before = written(segment("range", [47, 48]), segment(kind, [44, 45, 46, 49], width))
     after = safe_row_ids(before)
@@ -132,20 +135,29 @@ def test_a_gap_where_an_earlier_segment_has_a_row_is_gone(kind: str, width: str)
 
 
 @pytest.mark.parametrize("last", [300, 2**17])
-def test_long_runs_become_ranges_and_scattered_ids_a_list(last: int) -> None:
+def test_long_runs_become_ranges_and_with_scattered_ids_all_is_one_list(last: int) -> None:
     runs, scattered = [*range(100), *range(200, last)], [*range(0, 200, 2), last]
-    for ids, kinds in ((runs, ["range", "range"]), (scattered, ["array"])):
+    for ids, kinds in ((runs, ["array", "range", "range"]), (scattered, ["array"])):
         before = written(segment("array", [101]), segment("range_with_bitmap", ids))
         assert_safe(before, safe_row_ids(before))
-        assert [kind for kind, _, _ in read(safe_row_ids(before))[1:]] == kinds
+        assert [kind for kind, _, _ in read(safe_row_ids(before))] == kinds
+
+
+@pytest.mark.parametrize(("apart", "width"), [(2**16 - 1, "u16_array"), (2**16, "u32_array"), (2**32, "u64_array")])
+def test_one_list_of_all_is_as_narrow_as_its_ids_allow(apart: int, width: str) -> None:
+    before = written(segment("array", [1000 + apart, 1002]), segment("sorted_array", [*range(1000, 1100, 4), 1003]))
+    after = safe_row_ids(before)
+    assert_safe(before, after)
+    (only,) = RowIdSequence.FromString(after).segments
+    ((kind, _),) = only.array.ListFields()
+    assert kind.name == width
 
 
 @pytest.mark.parametrize("kind", ["range_with_holes", "range_with_bitmap", "sorted_array"])
 def test_what_no_reader_takes_wrong_stays(kind: str) -> None:
     gapped = segment(kind, [44, 45, 46, 49])
     untouched = [written(), written(gapped), written(gapped, segment("range", [47, 48]))]
-    if kind != "sorted_array":
-        untouched.append(written(segment("array", [43, 50, 7]), gapped, segment("range", [47, 48])))
+    untouched.append(written(segment("array", [43, 50, 7]), gapped, segment("range", [47, 48])))
     for before in untouched:
         assert safe_row_ids(before) == before
 
