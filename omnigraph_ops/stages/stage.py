@@ -13,6 +13,7 @@ from omnigraph_ops.outcomes.results import Recorded
 from omnigraph_ops.progress import Progress
 from omnigraph_ops.quantities import count
 from omnigraph_ops.requests import Q
+from omnigraph_ops.views.markdown import some
 from omnigraph_ops.views.view import Question, View
 
 if TYPE_CHECKING:
@@ -28,6 +29,8 @@ R = TypeVar("R")
 """The report of a stage."""
 D = TypeVar("D", bound=StageReport)
 """The report of a stage that plans first."""
+_MOST_NAMED = 5
+"""Tables that an error names."""
 
 
 T = TypeVar("T")
@@ -167,7 +170,7 @@ def not_read(tables: Sequence[str]) -> str:
     """The problem of a verb that only looks: tables that it could not look at, empty where there are none. Pure."""
     if not tables:
         return ""
-    many, named = count(len(tables), "table"), ", ".join(tables)
+    many, named = count(len(tables), "table"), some(tables, _MOST_NAMED)
     return f"{many} cannot be read: {named}; nothing was written; run `omnigraph-ops check`"
 
 

@@ -76,19 +76,27 @@ _OF_ONE = re.compile(r"\S*/\S*|(?<=version )\d+|(?<=HEAD )\d+")
 _MOST_OF_CAUSE = 5
 
 
-def by_cause(found: Iterable[tuple[str, str, str]]) -> Iterator[str]:
-    """One sentence for all that has the same cause: the task, where that is not told, the first names, and why. Pure.
+FailureRow = tuple[str, str, str]
+"""The task, where that is told, the name of what failed, and why."""
 
-    Messages that differ only in their own name, file or version have one cause; that of the first is told.
-    """
-    failed: dict[tuple[str, str], list[tuple[str, str]]] = {}
+
+def causes(found: Iterable[FailureRow]) -> list[list[FailureRow]]:
+    """What failed, together where it has one cause: only the own name, file or version differs. Pure."""
+    failed: dict[tuple[str, str], list[FailureRow]] = {}
     for task, name, message in found:
         general = re.sub(rf"(?<!\w){re.escape(name)}(?!\w)", "", message) if name else message
-        failed.setdefault((task, _OF_ONE.sub("", general)), []).append((name, message))
-    for (task, _), those in failed.items():
-        message, names = those[0][1], tuple(dict.fromkeys(name for name, _ in those))
+        failed.setdefault((task, _OF_ONE.sub("", general)), []).append((task, name, message))
+    return list(failed.values())
+
+
+def by_cause(found: Iterable[FailureRow]) -> Iterator[str]:
+    """One sentence for all that has the same cause: the task, the first names, and why, as the first tells it. Pure."""
+    for those in causes(found):
+        task, _, message = those[0]
+        names = tuple(dict.fromkeys(name for _, name, _ in those))
         subject = " ".join(filter(None, (task, some(names, _MOST_OF_CAUSE))))
-        others = " (the others name their own files and versions)" if any(said != message for _, said in those) else ""
+        differ = any(said != message for _, _, said in those)
+        others = " (the others name their own files and versions)" if differ else ""
         yield f"{subject}: {message}{others}" if subject else f"{message}{others}"
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Annotated
@@ -24,6 +24,7 @@ from omnigraph_ops.progress import Progress
 from omnigraph_ops.quantities import count, human_bytes
 from omnigraph_ops.requests import Option, TablesRequest
 from omnigraph_ops.stages.stage import WRITERS_REFUSED, Effect, FormField, RunStage, Submit, TaskIds, not_read
+from omnigraph_ops.views.markdown import FailureRow, by_cause, causes, some
 from omnigraph_ops.views.view import Section, View, filled
 
 if TYPE_CHECKING:
@@ -42,6 +43,7 @@ _SKIP_TEXT = {
 }
 
 _MOST_LEFT = 200
+_MOST_NAMED = 5
 
 
 class PlanRequest(RewriteTerms, BudgetTerms, TablesRequest):
@@ -147,7 +149,7 @@ class OptimizeStage(RunStage[OptimizeRequest, OptimizeReport]):
     def problem(self, report: OptimizeReport) -> str:
         if not report.failed:
             return ""
-        keys = ", ".join(t.table_key for t in report.failed)
+        keys = some([t.table_key for t in report.failed], _MOST_NAMED)
         others = "the others are done; " if any(t.committed and not t.error for t in report.tables) else ""
         return (
             f"optimize failed for {count(len(report.failed), 'table')}: {keys}; {others}"
@@ -166,12 +168,19 @@ def _rewritten(graph: Graph, request: OptimizeRequest, submit: Submit, table_key
 def plan_view(plan: OptimizePlan) -> View:
     """What each table needs, and why. Pure."""
     waiting = f", {len(plan.deferred)} deferred" if plan.deferred else ""
-    rows = tuple((t.table_key, t.decision.value, _planned(t), _pending(t.pending_indexes)) for t in plan.tables)
+    shared = _shared((t.table_key, t.error) for t in plan.tables)
+    told = {key for _, key, _ in shared}
+    rows = tuple(
+        (t.table_key, t.decision.value, _planned(t), _pending(t.pending_indexes))
+        for t in plan.tables
+        if t.table_key not in told
+    )
     return View(
         title=f"plan {plan.uri} — {count(len(plan.tables), 'table')}, {len(plan.productive())} to optimize{waiting}",
         sections=filled(
             [
                 Section(title="Tables", header=("Table", "Decision", "What and why", "Indexes"), rows=rows),
+                _failed_together(shared),
                 Section(
                     title="Left as they are: optimize works on main",
                     header=("Branch", "Table", "Fragments", "Rows", "Own files", "Own size", "Problem"),
@@ -181,6 +190,18 @@ def plan_view(plan: OptimizePlan) -> View:
             ]
         ),
     )
+
+
+def _shared(errors: Iterable[tuple[str, str | None]]) -> list[FailureRow]:
+    """The tables of which others failed for the same cause. Pure."""
+    found = causes(("", key, error) for key, error in errors if error is not None)
+    return [failure for those in found if len(those) > 1 for failure in those]
+
+
+def _failed_together(shared: Sequence[FailureRow]) -> Section:
+    """A sentence for each cause that several tables share. Pure."""
+    title = f"Failed for a shared cause ({count(len(shared), 'table')})"
+    return Section(title=title, lines=tuple(by_cause(shared)))
 
 
 def _left(table: BranchTable) -> tuple[str, ...]:
@@ -203,11 +224,17 @@ def _planned(table: TablePlan) -> str:
 
 def report_view(report: OptimizeReport) -> View:
     """What was done to each table, and what it cost. Pure."""
-    rows = tuple((table.table_key, done_text(table), _pending(table.pending_indexes)) for table in report.tables)
+    shared = _shared((t.table_key, t.error) for t in report.tables)
+    told = {key for _, key, _ in shared}
+    rows = tuple(
+        (t.table_key, done_text(t), _pending(t.pending_indexes)) for t in report.tables if t.table_key not in told
+    )
     return View(
         title=f"optimize {report.uri} — {count(len(report.tables), 'table')}",
         facts=(("In all", written(report)),) if report.bytes_rewritten else (),
-        sections=filled([Section(title="Tables", header=("Table", "Done", "Indexes"), rows=rows)]),
+        sections=filled(
+            [Section(title="Tables", header=("Table", "Done", "Indexes"), rows=rows), _failed_together(shared)]
+        ),
     )
 
 

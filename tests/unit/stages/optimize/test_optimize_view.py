@@ -12,7 +12,7 @@ from omnigraph_ops.models.optimize import (
     TablePlan,
     TableStats,
 )
-from omnigraph_ops.stages.optimize.stage import plan_view, report_view
+from omnigraph_ops.stages.optimize.stage import OptimizeStage, PlanOptimize, plan_view, report_view
 from omnigraph_ops.views.view import plain_text
 
 PENDING = PendingIndex(column="embedding", reason="column has no non-null vectors to train on yet")
@@ -103,3 +103,35 @@ def test_optimize_says_what_it_wrote_and_for_how_much_that_was_loaded() -> None:
         "rewrote 4.0 KiB (data and indexes, planned 4.5 KiB); 1.0 KiB were loaded since the last run, write "
         "amplification 3; how much was loaded is not known for 1 table"
     )
+
+
+def _under_another_root(key: str) -> str:
+    return f"{key} was last published under the root 'g/a.omni', not '/data/g/a.omni'; nothing was written; set it"
+
+
+def test_a_cause_that_tables_share_is_one_sentence_of_a_plan() -> None:
+    """The root is one for a graph: 300 tables were 300 sentences."""
+    why = {f"node:T{n:03}": _under_another_root(f"node:T{n:03}") for n in range(300)} | {"node:Z": "cut short"}
+    tables = tuple(
+        TablePlan(table_key=k, decision=OptimizeDecision.FAILED, read_version=1, lance_head_version=1, error=error)
+        for k, error in why.items()
+    )
+    plan = OptimizePlan(uri="/g", stamp=6, graph_version=3, tables=tables)
+    alone, shared = plan_view(plan).sections
+    assert alone.rows == (("node:Z", "failed", "cut short", ""),)
+    assert shared.title == "Failed for a shared cause (300 tables)"
+    assert shared.lines == (
+        f"node:T000, node:T001, node:T002, node:T003, node:T004, and 295 more: {why['node:T000']} "
+        "(the others name their own files and versions)",
+    )
+    assert len(PlanOptimize().problem(plan)) < 200
+
+
+def test_a_cause_that_tables_share_is_one_sentence_of_a_report() -> None:
+    failed = [TableStats(table_key=f"node:T{n}", error=_under_another_root(f"node:T{n}")) for n in range(300)]
+    report = OptimizeReport.of("/g", [*failed, TableStats(table_key="node:Z", error="cut short")])
+    told = plain_text(report_view(report))
+    assert told.count("was last published under") == 1
+    assert "Failed for a shared cause (300 tables)" in told
+    assert "node:Z  failed: cut short" in told
+    assert "node:T4, and 296 more; do what" in OptimizeStage().problem(report)
