@@ -150,6 +150,7 @@ class OutcomeUnknown(OpsError):
 
 
 _MOST = 3
+_MOST_TABLES = 10
 _LIKENESS = 0.7
 """Below it `node:Foo` would be taken for `node:Bar`."""
 
@@ -167,10 +168,14 @@ def did_you_mean(word: str, known: Iterable[str], *, prefix: str = "") -> str:
 
 
 def unknown_table(where: str, table_key: str, known: Iterable[str], untouched: str) -> UnknownTable:
-    """The refusal of a table key, with the tables that are there and those that it may mean. Pure."""
+    """The refusal of a table key, with tables that are there, of many the likest, and those that it may mean. Pure."""
     keys = sorted(known)
+    named, more = keys, ""
+    if len(keys) > _MOST_TABLES:
+        named = difflib.get_close_matches(table_key, keys, n=_MOST_TABLES, cutoff=0)
+        more = f", and {len(keys) - _MOST_TABLES:,} more"
     return UnknownTable(
-        f"{where} has no table {table_key!r}; it has {', '.join(keys) or 'none'}; {untouched}"
+        f"{where} has no table {table_key!r}; it has {', '.join(named) or 'none'}{more}; {untouched}"
         f"{did_you_mean(table_key, keys)}"
     )
 

@@ -119,3 +119,14 @@ def test_a_right_that_is_missing_is_told_by_its_code() -> None:
     reply = "<?xml version='1.0'?><Error><Code>AccessDenied</Code></Error>"
     said = errors.reason_of(OSError(f"Client error with status 403 Forbidden: {reply}"))
     assert "Forbidden: AccessDenied; no row is lost; give this account the rights" in said
+
+
+def test_of_many_tables_the_likest_are_named() -> None:
+    """Of a graph of 300 tables all 300 were named in one line."""
+    known = [*(f"edge:E{number:03}" for number in range(300)), "node:Person", "node:Personnel"]
+    told = str(errors.unknown_table("/g", "node:Persn", known, "nothing was deleted"))
+    assert told.startswith("/g has no table 'node:Persn'; it has node:Person, node:Personnel, ")
+    assert told.endswith(", and 292 more; nothing was deleted; did you mean 'node:Person' or 'node:Personnel'?")
+    assert told.count("edge:") == 8
+    few = str(errors.unknown_table("/g", "node:X", reversed(known[:10]), "nothing was deleted"))
+    assert f"it has {', '.join(known[:10])}; nothing was deleted" in few
