@@ -99,6 +99,9 @@ def test_every_commit_that_can_be_opened_stays(demo_graph: DemoGraph, stamp: int
     plan = plan_cleanup(graph, KEEP_1)
     assert row(plan).versions, "those that no commit names"
     assert not set(row(plan).versions) & set(before)
+    (protected,) = (s.rows for s in Cleanup().view(plan).sections if s.title == "Protected versions")
+    openable = [number for _, _, number, why in protected if why == "their commits can be opened"]
+    assert openable == ["4"], "in one row, whatever commits they are of"
     assert not cleanup_all(graph, plan).failed
     assert states(graph) == before
     assert rows_everywhere(graph) == rows

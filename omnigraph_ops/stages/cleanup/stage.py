@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any
@@ -51,6 +52,7 @@ ORPHANED_FORKS = "orphaned forks"
 """The part of a plan that is about no table."""
 
 _NO_POLICY = RetentionPolicy()
+_OPENABLE = re.compile(r"^commit \S+ can be opened$")
 _SMALL_KEEP = 3
 _MOST_NAMED = 5
 _MOST_REASONS = 10
@@ -298,11 +300,18 @@ def _kinds(files: Sequence[PlannedFile]) -> str:
 
 
 def by_reasons(protected: Iterable[ProtectedVersion]) -> list[tuple[tuple[str, ...], list[int]]]:
-    """Protected versions with the same reasons together, in the order of the first of them. Pure."""
-    groups: dict[tuple[str, ...], list[int]] = {}
+    """Protected versions with the same reasons together, in the order of the first of them. Pure.
+
+    Commits that can be opened are one reason: each version of the graph manifest has a commit of its own.
+    """
+    groups: dict[tuple[str, ...], list[ProtectedVersion]] = {}
     for held in protected:
-        groups.setdefault(held.reasons, []).append(held.version)
-    return list(groups.items())
+        reasons = tuple(_OPENABLE.sub("their commits can be opened", reason) for reason in held.reasons)
+        groups.setdefault(reasons, []).append(held)
+    return [
+        (those[0].reasons if len(those) == 1 else reasons, [held.version for held in those])
+        for reasons, those in groups.items()
+    ]
 
 
 def report_view(report: CleanupReport) -> View:

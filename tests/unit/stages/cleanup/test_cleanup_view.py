@@ -90,6 +90,22 @@ def test_a_plan_shows_refused_untouched_and_forks() -> None:
     assert "They cannot be brought back." in shown
 
 
+def test_commits_that_can_be_opened_are_one_row_of_a_plan() -> None:
+    """Each names its own commit: an expiry of a graph with 200 of them listed 200 lines."""
+    openable = {version: (f"commit 01J{version} can be opened",) for version in range(1, 13)}
+    reasons = openable | {9: ("tag 'a'", *openable[9]), 10: (*openable[10], "Lance HEAD")}
+    protected = tuple(ProtectedVersion(version=version, reasons=why) for version, why in sorted(reasons.items()))
+    manifest = replace(TABLES[2], table_key="__manifest", protected=protected)
+    (rows,) = (
+        s.rows for s in STAGE.view(replace(PLAN, tables=(manifest,))).sections if s.title == "Protected versions"
+    )
+    assert rows == (
+        ("__manifest", "1-8, 11-12", "10", "their commits can be opened"),
+        ("__manifest", "9", "1", "tag 'a'; commit 01J9 can be opened"),
+        ("__manifest", "10", "1", "commit 01J10 can be opened; Lance HEAD"),
+    )
+
+
 def test_a_question_has_one_sentence_for_each_cause_and_the_plan_a_row_for_each_table() -> None:
     (table,) = (table for table in PLAN.tables if table.refused)
     why = "cannot open /g/{n}: cut short"
