@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import logging
 import os
 import socket
 import time
@@ -26,6 +27,8 @@ from omnigraph_ops.errors import ClockWrong, StorageError
 from omnigraph_ops.graph.layout import MAINTENANCE_DIR
 from omnigraph_ops.quantities import moment
 from omnigraph_ops.storage.store import Storage
+
+_LOG = logging.getLogger(__name__)
 
 
 def process_name() -> str:
@@ -126,10 +129,14 @@ _PASSED = set[str]()
 def refuse_unsafe_store(storage: Storage) -> None:
     """Race exclusive creates below `__maintenance/`; raise `StorageError` unless exactly one wins each time. Writes.
 
-    Local file systems link atomically and are not raced. A store that passed is not asked again by
-    this process; its keys are deleted.
+    Local file systems link atomically and are not raced; there a warning tells of files that their owner could not
+    read. A store that passed is not asked again by this process; its keys are deleted.
     """
-    if storage.is_local or storage.root in _PASSED:
+    if storage.root in _PASSED:
+        return
+    if storage.is_local:
+        _PASSED.add(storage.root)
+        _warn_of_another_owner(storage.root)
         return
     for _ in range(_ROUNDS):
         key = f"{PROBE_PREFIX}{uuid.uuid4().hex}"
@@ -151,6 +158,18 @@ def refuse_unsafe_store(storage: Storage) -> None:
                 "was written; use a store that does"
             )
     _PASSED.add(storage.root)
+
+
+def _warn_of_another_owner(root: str) -> None:
+    """Log that root is about to write into a graph of somebody else. Reads."""
+    owner = Path(root).stat().st_uid if Path(root).is_dir() else os.geteuid()
+    if os.geteuid() == 0 and owner != 0:
+        _LOG.warning(
+            "%s belongs to uid %d, and this run is root's: so are the files that it writes, and only root can read the "
+            "text indexes among them, so searches of others fail; run as that user, or give it the files afterwards "
+            "(chown -R)",
+            *(root, owner),
+        )
 
 
 MOST_SECONDS_APART = 300.0
