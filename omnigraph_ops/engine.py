@@ -17,13 +17,13 @@ import re
 import signal
 import subprocess
 import sys
-import tempfile
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from omnigraph_ops.errors import InvalidInput, OpsError, UnsupportedStamp
+from omnigraph_ops.storage.scratch import in_scratch, scratch_folder
 
 _VERSION = re.compile(r"omnigraph (\d+)\.(\d+)\.(\d+)")
 _COLOUR = re.compile(r"\x1b\[[0-9;]*m")
@@ -126,10 +126,11 @@ class EngineCli:
 
     def mutate(self, root: str, branch: str, query: str, params: Mapping[str, object]) -> int:
         """Run one mutation query on a branch; how many nodes and edges the engine says it touched. Writes."""
-        with tempfile.TemporaryDirectory(prefix="omnigraph-ops-") as folder:
-            source, values = Path(folder, "query.gq"), Path(folder, "params.json")
-            source.write_text(query, encoding="utf-8")
-            values.write_text(json.dumps(params), encoding="utf-8")
+        with scratch_folder() as folder:
+            source, values = folder / "query.gq", folder / "params.json"
+            with in_scratch():
+                source.write_text(query, encoding="utf-8")
+                values.write_text(json.dumps(params), encoding="utf-8")
             given = ("--params-file", str(values)) if params else ()
             out = self._run("mutate", "--store", root, "--branch", branch, "--query", str(source), *given, "--json")
         return _touched(out)

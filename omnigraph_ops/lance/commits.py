@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import contextlib
 import json
-import tempfile
 import uuid
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -25,6 +24,7 @@ from lance.fragment import FragmentMetadata, write_fragments
 from omnigraph_ops.lance.gateway import CommitConflict, Dataset, LanceFailure, every_index, lance_errors
 from omnigraph_ops.lance.rewrites import current, result_sources, sources_of
 from omnigraph_ops.quantities import count
+from omnigraph_ops.storage.scratch import in_scratch, scratch_folder
 
 OPERATION_PROPERTY = "omnigraph_ops.operation"
 """Property of the transactions of this tool: the id of the armed operation."""
@@ -80,9 +80,10 @@ class Drafts:
     def __init__(self, folder: Path, newest: Manifest, beside: Sequence[Manifest]) -> None:
         self._folder, self._newest = folder, newest
         self._dataset: LanceDataset | None = None
-        (folder / "_versions").mkdir()
-        for manifest in (*beside, newest):
-            self._file(manifest.name).write_bytes(manifest.content)
+        with in_scratch():
+            (folder / "_versions").mkdir()
+            for manifest in (*beside, newest):
+                self._file(manifest.name).write_bytes(manifest.content)
 
     def add(self, next_name: str, operation: Any, mark: str) -> Draft:
         """The next version, which an operation makes of the newest one; the next call goes on from it. Writes there.
@@ -97,19 +98,19 @@ class Drafts:
             uuid=transaction_id,
             transaction_properties={OPERATION_PROPERTY: mark},
         )
-        with lance_errors("prepare a commit"):
+        with lance_errors("prepare a commit"), in_scratch():
             before = lance.dataset(str(self._folder)) if self._dataset is None else self._dataset
             self._dataset = LanceDataset.commit(before, transaction, max_retries=0)
-        # Not by a pattern: compiling one for each draft took a fiftieth of the CPU of a run over small tables.
-        (written,) = (file for file in (self._folder / "_transactions").iterdir() if transaction_id in file.name)
-        self._newest = Manifest(
-            version=self._newest.version + 1, name=next_name, content=self._file(next_name).read_bytes()
-        )
+        with in_scratch():
+            # Not by a pattern: compiling one for each draft took a fiftieth of the CPU of a run over small tables.
+            (written,) = (file for file in (self._folder / "_transactions").iterdir() if transaction_id in file.name)
+            content, said = self._file(next_name).read_bytes(), written.read_bytes()
+        self._newest = Manifest(version=self._newest.version + 1, name=next_name, content=content)
         return Draft(
             manifest=self._newest,
             transaction_id=transaction_id,
             transaction_name=written.name,
-            transaction=written.read_bytes(),
+            transaction=said,
             dataset=self._dataset,
         )
 
@@ -124,8 +125,8 @@ def drafting(newest: Manifest, *, beside: Sequence[Manifest] = ()) -> Iterator[D
     Args:
         beside: older versions that an operation reads.
     """
-    with tempfile.TemporaryDirectory(prefix="omnigraph-ops-") as folder:
-        yield Drafts(Path(folder), newest, beside)
+    with scratch_folder() as folder:
+        yield Drafts(folder, newest, beside)
 
 
 @contextlib.contextmanager

@@ -13,6 +13,7 @@ from lance.query import DocumentGranularity
 
 from omnigraph_ops.lance.gateway import SYSTEM_PREFIX, Dataset, auto_cleanup_keys, described, every_index, lance_errors
 from omnigraph_ops.lance.rewrites import RewriteMetrics, metrics_of, with_fragments, with_safe_row_ids
+from omnigraph_ops.storage.scratch import native_scratch
 
 # Shapes of index details that the engine accepts as "this column is indexed", by requested type.
 VECTOR_DETAILS, TEXT_DETAILS = "VectorIndexDetails", "InvertedIndexDetails"
@@ -175,13 +176,13 @@ def fold_index(dataset: Dataset, name: str, segments: int) -> None:
     Merging all `segments` leaves one; merging none is never asked for, it serves stale rows on
     tables with stable row ids.
     """
-    with lance_errors(f"fold index {name} of {dataset.uri}"):
+    with native_scratch(), lance_errors(f"fold index {name} of {dataset.uri}"):
         dataset.optimize.optimize_indices(index_names=[name], num_indices_to_merge=max(segments, 1))
 
 
 def build_index(dataset: Any, column: str, index_type: str, name: str) -> None:
     """Build a declared index with the engine's parameters; one commit. Writes."""
-    with lance_errors(f"build index {name} of {dataset.uri}"):
+    with native_scratch(), lance_errors(f"build index {name} of {dataset.uri}"):
         if index_type == "IVF_FLAT":
             dataset.create_index(column, "IVF_FLAT", name=name, metric="L2", num_partitions=1, replace=True)
         else:
@@ -192,7 +193,7 @@ def build_text_again(dataset: Any, name: str, column: str, parameters: Mapping[s
     """Build a text index with what `text_parameters` found; one commit. Writes."""
     options = dict(parameters)
     options["document_granularity"] = DocumentGranularity(options.get("document_granularity", "row"))
-    with lance_errors(f"build index {name} of {dataset.uri}"):
+    with native_scratch(), lance_errors(f"build index {name} of {dataset.uri}"):
         dataset.create_scalar_index(column, "INVERTED", name=name, replace=True, **options)
 
 

@@ -19,6 +19,7 @@ import pyarrow as pa
 from omnigraph_ops.lance.gateway import Dataset, LanceFailure, lance_errors
 from omnigraph_ops.lance.tables import VECTOR_DETAILS, IndexFacts, fragment_facts, index_facts, segment_statistics
 from omnigraph_ops.quantities import count
+from omnigraph_ops.storage.scratch import native_scratch
 
 TARGET_ROWS = 4096
 """Rows of a partition that Lance aims at."""
@@ -391,6 +392,6 @@ def with_centroids(metric: str, centroids: Vectors) -> dict[str, Any]:
 
 
 def _build(dataset: Any, facts: VectorFacts, centroids: Vectors) -> None:
-    with lance_errors(f"train index {facts.name} of {dataset.uri}"):
+    with native_scratch(), lance_errors(f"train index {facts.name} of {dataset.uri}"):
         trained = with_centroids(facts.metric, centroids)
         dataset.create_index(facts.column, "IVF_FLAT", name=facts.name, replace=True, **trained)

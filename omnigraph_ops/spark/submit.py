@@ -7,7 +7,6 @@ import os
 import signal
 import subprocess
 import sys
-import tempfile
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -19,6 +18,7 @@ from omnigraph_ops.errors import NotInstalled, OpsError, StorageError
 from omnigraph_ops.models.runs import SubmitOutcome
 from omnigraph_ops.progress import SILENT, Progress
 from omnigraph_ops.spark.java import spark_environment
+from omnigraph_ops.storage.scratch import scratch_folder
 
 T = TypeVar("T")
 APPLICATION = Path(__file__).with_name("application.py")
@@ -58,11 +58,11 @@ class Submitter:
             StorageError: Spark did not start, or the job failed and the same submit may succeed later.
             OpsError: the job failed.
         """
-        with self._turn, tempfile.TemporaryDirectory(prefix="omnigraph-submit-") as folder:
+        with self._turn, scratch_folder("omnigraph-submit-") as folder:
             check()
             if self._why_dead is not None:
                 raise StorageError(self._why_dead)
-            result, log = Path(folder, "result.json"), Path(folder, "submit.log")
+            result, log = folder / "result.json", folder / "submit.log"
             words = [str(APPLICATION), job, "--result-uri", str(result), *arguments]
             self.progress(f"{job} on {self.master}")
             environment = os.environ | spark_environment() if self.environment is None else self.environment
