@@ -1,11 +1,13 @@
-"""The names of local files that are not whole yet: each lies beside the file that it becomes."""
+"""Local files that are not whole yet: their names, each beside the file that it becomes, and how they go."""
 
 from __future__ import annotations
 
+import logging
 import os
 import re
 import uuid
 
+_LOG = logging.getLogger(__name__)
 _HALF_WRITTEN = re.compile(r"(.*)\.[0-9a-f]{32}\.(?:part|tmp)")
 _MOST_BYTES = 255
 """In the name of a file, on ext4, XFS and Btrfs."""
@@ -36,3 +38,13 @@ def half_written_of(path: str) -> str | None:
     """`stem_of` the file that such a name was to become; None for the name of a whole file. Pure."""
     found = _HALF_WRITTEN.fullmatch(path)
     return None if found is None else found[1]
+
+
+def remove_temporary(path: str) -> None:
+    """Remove a temporary file; one that stays is told, and fails nothing: what it was for has happened. Destroys."""
+    try:
+        os.unlink(path)
+    except FileNotFoundError:
+        pass
+    except OSError as error:
+        _LOG.warning("the temporary file %s cannot be removed: %s; it harms nothing", path, error.strerror)

@@ -22,7 +22,7 @@ import fsspec
 from tenacity import retry, retry_if_exception, stop_after_attempt, wait_random_exponential
 
 from omnigraph_ops.errors import NotInstalled, StorageError, reason_of
-from omnigraph_ops.storage.half_written import temporary_beside
+from omnigraph_ops.storage.half_written import remove_temporary, temporary_beside
 from omnigraph_ops.storage.location import AMBIENT, StoreAccess
 
 HIDDEN_PREFIX = ".tmp_"
@@ -222,7 +222,7 @@ class Storage:
                 try:
                     return _linked(temporary, self.full(path))
                 finally:
-                    os.unlink(temporary)
+                    remove_temporary(temporary)
             return self._create_remote(path, data)
 
     @contextlib.contextmanager
@@ -241,8 +241,7 @@ class Storage:
                 _write_synced(hidden, data)
             yield lambda: self._link_hidden(hidden, path)
         finally:
-            with contextlib.suppress(FileNotFoundError):
-                os.unlink(hidden)
+            remove_temporary(hidden)
 
     def _link_hidden(self, hidden: str, path: str) -> bool:
         with self.translated("create", path):
@@ -306,8 +305,7 @@ class Storage:
             _write_synced(temporary, data)
         except OSError:
             # A full disk. In the folder of branches `orphans` would not know the file.
-            with contextlib.suppress(OSError):
-                os.unlink(temporary)
+            remove_temporary(temporary)
             raise
         return temporary
 

@@ -150,6 +150,23 @@ def test_a_file_that_was_made_before_the_reply_was_lost_is_known_for_ours(
     assert {p.name: p.read_bytes() for p in tmp_path.iterdir()} == {"first": b"ours", "second": b"ours"}
 
 
+def test_a_temporary_file_that_stays_fails_nothing_that_was_created(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def fail(path: str) -> None:
+        raise OSError(errno.EIO, os.strerror(errno.EIO), path)
+
+    storage = Storage(str(tmp_path))
+    monkeypatch.setattr(os, "unlink", fail)
+    with storage.prepared("first", b"ours") as create:
+        assert create()
+    assert storage.create("second", b"ours")
+    left = [path for path in tmp_path.iterdir() if path.name not in {"first", "second"}]
+    assert len(left) == 2
+    for path in left:
+        assert f"the temporary file {path} cannot be removed: Input/output error" in caplog.text
+
+
 def test_a_file_that_did_not_fit_is_not_left_beside_the_one_that_is_there(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
