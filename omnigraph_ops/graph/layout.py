@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from urllib.parse import quote
 
+from omnigraph_ops.storage.half_written import HALF_WRITTEN_END
 from omnigraph_ops.storage.location import is_table_path
 
 _ALPHABET = "0123456789ABCDEFGHJKMNPQRSTVWXYZ"
@@ -175,9 +176,9 @@ class Part(StrEnum):
     TEMPORARY = "temporary"
 
 
-# `.tmp…` and `….tmp.…` are Lance's, `…#1` those of its object-store library; all are renamed before anything refers to
-# them.
-_TEMPORARY_NAME = re.compile(r"\.tmp[^/]*|[^/]+#\d+|[^/]+\.tmp\.[0-9a-f]{32}")
+# `.tmp…` and `….tmp.…` are Lance's, `…#1` those of its object-store library, the last is ours; all are renamed before
+# anything refers to them.
+_TEMPORARY_NAME = re.compile(rf"\.tmp[^/]*|[^/]+#\d+|[^/]+\.tmp\.[0-9a-f]{{32}}|[^/]+{HALF_WRITTEN_END}")
 # In this order: a temporary name may look like the start of a final one.
 _PARTS: tuple[tuple[Part, re.Pattern[str]], ...] = tuple(
     (part, re.compile(pattern))

@@ -8,7 +8,9 @@ import re
 import uuid
 
 _LOG = logging.getLogger(__name__)
-_HALF_WRITTEN = re.compile(r"(.*)\.[0-9a-f]{32}\.(?:part|tmp)")
+HALF_WRITTEN_END = r"\.[0-9a-f]{32}\.(?:part|tmp)"
+"""Pattern of the end of every such name."""
+_HALF_WRITTEN = re.compile(rf"(.*){HALF_WRITTEN_END}")
 _MOST_BYTES = 255
 """In the name of a file, on ext4, XFS and Btrfs."""
 

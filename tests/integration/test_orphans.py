@@ -179,8 +179,9 @@ def test_a_name_that_is_no_text_is_reported_and_stays(demo_graph: DemoGraph) -> 
 
 def test_half_written_references_and_versions_go(demo_graph: DemoGraph, stamp: int) -> None:
     graph = demo_graph(stamp=stamp, **SMALL)
-    base, half = entry_of(graph, PERSON).path, f"tmp.{'0a' * 16}"
+    base, half, ours = entry_of(graph, PERSON).path, f"tmp.{'0a' * 16}", f"{'0a' * 16}.tmp"
     left = [put(graph, f"{base}/{name}.{half}") for name in ("_refs/tags/v1.json", "_versions/7.manifest")]
+    left += [put(graph, f"{base}/{name}.{ours}") for name in ("_transactions/7-x.txn", "_versions/7.manifest")]
     age(graph.uri)
     plan, report = run(graph)
     assert planned(plan) == dict.fromkeys(left, OrphanKind.TEMPORARY)
