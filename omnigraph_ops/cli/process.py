@@ -232,7 +232,8 @@ def closed_stdout() -> TextIO:
 
 def escaping_stdout() -> None:
     """Show what the encoding of the terminal lacks as JSON escapes it, which JSON output may have. Sets stdout."""
-    if isinstance(sys.stdout, io.TextIOWrapper) and sys.stdout.errors == "strict":
+    # The second is that of the locale C.
+    if isinstance(sys.stdout, io.TextIOWrapper) and sys.stdout.errors in {"strict", "surrogateescape"}:
         codecs.register_error(_ESCAPED, _escaped)
         sys.stdout.reconfigure(errors=_ESCAPED)
 

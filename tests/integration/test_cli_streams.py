@@ -85,6 +85,15 @@ def test_a_stdout_whose_encoding_lacks_a_character_shows_it_escaped(demo_graph: 
     assert json.loads(listed.stdout)["uri"] == moved
 
 
+def test_a_report_in_the_locale_c_is_not_lost(demo_graph: DemoGraph) -> None:
+    graph = demo_graph(**SMALL)
+    locale = {"LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"}
+    done = run(graph, subprocess.PIPE, "cleanup", "--keep", "3", "--confirm", **locale)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert f"{graph.uri} (keep 3 versions) \\u2014 removed" in done.stdout
+    assert history.read_runs(graph)[0].outcome is RunOutcome.SUCCEEDED
+
+
 @pytest.mark.night("all but one")
 @pytest.mark.parametrize("words", [("check",), ("history",), ("history", "--format", "json")])
 def test_a_command_that_reads_ends_without_a_word_for_a_closed_pipe(
