@@ -48,9 +48,16 @@ def refuse_place(path: str) -> None:
     from omnigraph_ops.outcomes.backups import graph_around
     from omnigraph_ops.storage.store import Storage
 
+    try:
+        place = os.path.abspath(path)
+    except FileNotFoundError:
+        raise InvalidInput(
+            f"the plan {path} is relative, and the working directory is gone; nothing was planned; "
+            "give an absolute path"
+        ) from None
     if _is_stream(path):
         return
-    if (graph := graph_around(Storage(os.path.abspath(path)), itself=False)) is not None:
+    if (graph := graph_around(Storage(place), itself=False)) is not None:
         raise InvalidInput(f"{path} is inside the graph {graph}; nothing was planned; save the plan elsewhere")
     try:
         text = Path(path).read_bytes()

@@ -67,6 +67,17 @@ def test_a_plan_is_saved_over_nothing_but_a_plan(demo_graph: DemoGraph, tmp_path
     assert sorted(p.name for p in tmp_path.iterdir() if p.name.startswith("plan")) == ["plan.json"]
 
 
+def test_a_plan_beside_a_working_directory_that_is_gone_is_refused(
+    demo_graph: DemoGraph, tmp_path: Path, cli: Cli, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    graph, here = demo_graph(**SMALL), tmp_path / "gone"
+    here.mkdir()
+    monkeypatch.chdir(here)
+    here.rmdir()
+    said = "the plan plan.json is relative, and the working directory is gone; nothing was planned; give an absolute"
+    assert_refused(cli("cleanup --keep 9 --save-plan", graph.uri, "plan.json"), said)
+
+
 def test_a_plan_that_cannot_be_written_leaves_the_one_before(
     demo_graph: DemoGraph, tmp_path: Path, cli: Cli, monkeypatch: pytest.MonkeyPatch
 ) -> None:
