@@ -121,8 +121,8 @@ def started(storage: Storage, **subject: Unpack[Subject]) -> AuditEntry:
         return append(storage, AuditEvent.STARTED, **subject)
     except StorageError as error:
         raise StorageError(
-            f"the audit log could not be written, so nothing was removed or published: {error}; make "
-            f"{AUDIT_DIR}/ writable, then run again"
+            f"the audit log could not be written, so nothing was removed or published; {AUDIT_DIR}/ must be writable "
+            f"before a run goes on: {error}"
         ) from error
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+import os
 import time
 from pathlib import Path
 
@@ -37,6 +39,19 @@ def test_what_cannot_be_read_is_named(tmp_path: Path) -> None:
     assert (log.entries, log.unreadable) == ((entry,), (damaged,))
     assert damaged in plain_text(audit_log.audit_view(log))
     assert audit_log.log_of(storage, "/g", newest=1).unreadable == ()
+
+
+def test_a_disk_without_space_has_one_remedy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(_: int) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(os, "fsync", full)
+    with pytest.raises(StorageError) as raised:
+        audit_log.started(Storage(str(tmp_path)), **ABOUT)
+    text = str(raised.value)
+    assert text.startswith("the audit log could not be written, so nothing was removed or published; ")
+    assert text.endswith("No space left on device; no row is lost; free space there, then run again")
+    assert text.count("run again") == 1
 
 
 def test_the_newest_so_many(tmp_path: Path) -> None:
