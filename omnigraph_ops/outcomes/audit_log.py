@@ -7,6 +7,7 @@ atomic put on any store and sort by time. Deleting the folder loses history and 
 from __future__ import annotations
 
 import getpass
+import os
 import socket
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -194,9 +195,9 @@ def audit_view(log: AuditLog) -> View:
 
 
 def shell_actor() -> str:
-    """Who runs this process, as `user@host`. Reads the environment."""
+    """Who runs this process, as `user@host`, `uid 1000@host` where the uid has no name. Reads the environment."""
     try:
         user = getpass.getuser()
     except (OSError, KeyError):
-        user = "unknown"
+        user = f"uid {os.getuid()}"
     return f"{user}@{socket.gethostname()}"

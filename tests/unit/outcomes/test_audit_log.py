@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
+import socket
 import time
 from pathlib import Path
 
@@ -39,6 +40,14 @@ def test_what_cannot_be_read_is_named(tmp_path: Path) -> None:
     assert (log.entries, log.unreadable) == ((entry,), (damaged,))
     assert damaged in plain_text(audit_log.audit_view(log))
     assert audit_log.log_of(storage, "/g", newest=1).unreadable == ()
+
+
+def test_an_account_without_a_name_is_told_by_its_number(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As in a container that runs with an arbitrary uid."""
+    for variable in ("LOGNAME", "USER", "LNAME", "USERNAME"):
+        monkeypatch.delenv(variable, raising=False)
+    monkeypatch.setattr(os, "getuid", lambda: 1_000_620_000)
+    assert audit_log.shell_actor() == f"uid 1000620000@{socket.gethostname()}"
 
 
 def test_a_disk_without_space_has_one_remedy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
