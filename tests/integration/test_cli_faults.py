@@ -87,7 +87,7 @@ def test_a_full_temporary_folder_fails_its_tables_and_is_named(demo_graph: DemoG
     command = f'TMPDIR="{place}" "{sys.executable}" -m omnigraph_ops optimize "{graph.uri}"'
     ran = shell("unshare", "-rm", "sh", "-c", f'mount -t tmpfs -o size=8k tmpfs "{place}" && {command}')
     assert ran.returncode == 1, ran.stderr
-    assert f"failed: cannot write to the temporary folder {place}: " in ran.stdout, ran.stdout
+    assert f"cannot write to the temporary folder {place}: " in ran.stdout, ran.stdout
     assert "No space left on device" in ran.stdout
     assert "set TMPDIR to a folder with space" in ran.stdout
     assert_plain(ran.stderr)
@@ -97,7 +97,7 @@ def test_a_missing_temporary_folder_is_said_before_an_index_is_built(demo_graph:
     graph = demo_graph(**SMALL)
     ran = shell(sys.executable, "-m", "omnigraph_ops", "optimize", graph.uri, variables={"TMPDIR": "/nowhere"})
     assert ran.returncode == 1, ran.stderr
-    assert "failed: cannot write to the temporary folder /nowhere: there is no such folder" in ran.stdout
+    assert "cannot write to the temporary folder /nowhere: there is no such folder" in ran.stdout
     assert "panicked" not in ran.stderr
     assert_plain(ran.stderr)
 
