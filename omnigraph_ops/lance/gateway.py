@@ -17,18 +17,17 @@ import hashlib
 import json
 import os
 import warnings
-from collections.abc import Hashable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
 import lance
 import numpy as np
 import pyarrow as pa
-from google.protobuf.empty_pb2 import Empty
-from google.protobuf.unknown_fields import UnknownFieldSet
 from tenacity import retry, retry_if_exception_type, stop_after_attempt
 
 from omnigraph_ops.errors import OpsError, StorageError, reason_of
+from omnigraph_ops.lance.manifest_message import fragment_id, fragments_in, ordered
 
 
 class LanceFailure(StorageError):
@@ -165,7 +164,7 @@ class LanceGateway:
             stored = self.open(uri, version=version)
         except DatasetMissing:
             raise CommitConflict(f"version {version} of {uri} is gone; nothing was committed") from None
-        if _ordered(_manifest_of(stored)) != _ordered(_manifest_of(dataset)):
+        if ordered(_manifest_of(stored)) != ordered(_manifest_of(dataset)):
             raise CommitConflict(f"{uri} was replaced, it has another version {version} now; nothing was committed")
 
     def clone(self, dataset: Dataset, uri: str) -> Dataset:
@@ -237,31 +236,15 @@ class LanceGateway:
         return True
 
 
-_COLUMN = 1
-"""The number of a column in the message of a manifest."""
-
-
 def _manifest_of(dataset: Dataset) -> bytes:
     """The manifest of the open version: equal for two open versions only if they are one. Pure."""
     manifest: bytes = dataset._ds.serialized_manifest()
     return manifest
 
 
-def _ordered(manifest: bytes) -> bytes:
-    """What a manifest says, whatever the order of its maps: equal for two manifests if and only if they are one. Pure.
-
-    Lance writes a map in another order each time, such as the bases of what a branch shares, so the order of the
-    fields of the message counts no more, nor that of the bytes of a column, whose metadata are a map, too.
-    """
-    message: Any = UnknownFieldSet(Empty.FromString(manifest))
-    fields = [(field.field_number, field.data) for field in message]
-    ordered = [(number, sorted(data) if number == _COLUMN else data) for number, data in fields]
-    return "\n".join(sorted(map(repr, ordered))).encode()
-
-
 def version_print(dataset: Dataset) -> str:
     """A digest of the open version, which no other version has, whatever its number. Pure."""
-    return hashlib.sha256(_ordered(_manifest_of(dataset))).hexdigest()
+    return hashlib.sha256(ordered(_manifest_of(dataset))).hexdigest()
 
 
 def auto_cleanup_keys(dataset: Dataset) -> tuple[str, ...]:
@@ -328,7 +311,8 @@ class _Kept:
     """What the last read found."""
 
     schema: pa.Schema
-    by_fragment: Mapping[Hashable, pa.Table]
+    by_fragment: Mapping[bytes, pa.Table]
+    """The rows of each fragment by what the manifest says of it."""
     rows: pa.Table
     """Those of all fragments, one after the other."""
     manifest: bytes
@@ -357,14 +341,13 @@ class FragmentRows:
         kept, manifest = self._kept.get(branch), _manifest_of(dataset)
         if kept is not None and kept.manifest == manifest:
             return kept.rows
-        schema, fragments = dataset.schema, {_files(f.metadata): f for f in dataset.get_fragments()}
-        if kept is not None and kept.schema == schema and list(kept.by_fragment) == list(fragments):
+        schema, fragments = dataset.schema, _fragments_of(dataset, manifest)
+        if kept is not None and kept.schema == schema and list(kept.by_fragment) == fragments:
             return self._keep(branch, replace(kept, manifest=manifest))
         known = kept.by_fragment if kept is not None and kept.schema == schema else {}
-        new = {key: f for key, f in fragments.items() if key not in known}
+        new = {key: fragment_id(key) for key in fragments if key not in known}
         read = _read(dataset, list(new.values()))
-        found = {**known, **{key: read[f.fragment_id] for key, f in new.items()}}
-        by_fragment = {key: found[key] for key in fragments}
+        by_fragment = {key: read[new[key]] if key in new else known[key] for key in fragments}
         rows = pa.concat_tables([schema.empty_table(), *by_fragment.values()]).combine_chunks()
         return self._keep(branch, _Kept(schema=schema, by_fragment=by_fragment, rows=rows, manifest=manifest))
 
@@ -379,18 +362,26 @@ class FragmentRows:
         return read.rows
 
 
-def _files(fragment: lance.FragmentMetadata) -> Hashable:
-    """What a fragment consists of: random names, which no other rows ever have. Pure."""
-    deleted = fragment.deletion_file
-    data = tuple((file.path, file.base_id, tuple(file.fields)) for file in fragment.files)
-    return fragment.id, data, repr(fragment.overlays), deleted and tuple(deleted.asdict().values())
+def _fragments_of(dataset: Dataset, manifest: bytes) -> list[bytes]:
+    """Each fragment of the open version as its manifest describes it, with random names that no others ever have. Pure.
+
+    Raises:
+        LanceFailure: they are not as many as Lance says.
+    """
+    # Not by `get_fragments`: that makes Python objects of all fragments, of which a graph manifest has one more after
+    # each publish, and in pylance 13 every access to the `path` of a data file defines a class.
+    fragments = fragments_in(manifest)
+    if len(fragments) != dataset._ds.count_fragments():
+        raise LanceFailure(f"the manifest of {dataset.uri} lists other fragments than Lance finds in it")
+    return fragments
 
 
-def _read(dataset: Dataset, fragments: list[lance.LanceFragment]) -> dict[int, pa.Table]:
+def _read(dataset: Dataset, numbers: list[int]) -> dict[int, pa.Table]:
     """The rows of some fragments by their ids, in one scan. Reads."""
-    found = {f.fragment_id: dataset.schema.empty_table() for f in fragments}
-    if not fragments:
+    found = {number: dataset.schema.empty_table() for number in numbers}
+    if not numbers:
         return found
+    fragments = [lance.LanceFragment(dataset, number) for number in numbers]
     rows = dataset.scanner(fragments=fragments, with_row_address=True, scan_in_order=True).to_table()
     of = rows.column(_ADDRESS).to_numpy() >> np.uint64(32)
     starts = [0, *(np.flatnonzero(of[1:] != of[:-1]) + 1).tolist()] if len(of) else []

@@ -13,6 +13,7 @@ from omnigraph_ops.graph import open_graph
 from omnigraph_ops.graph.publish import publish
 from omnigraph_ops.lance.gateway import FragmentRows
 from tests.conftest import DemoGraph
+from tests.support.edges import nothing, when_asked
 
 
 @pytest.fixture
@@ -156,3 +157,15 @@ def test_many_bytes_are_not_kept(place: str) -> None:
         file.unlink()
     with pytest.raises(pa.ArrowInvalid):
         rows.of(lance.dataset(place))
+
+
+def test_each_fragment_is_looked_at_once_however_many_versions_share_it(
+    place: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Old versions of a graph are read one after another, and each has all fragments of the one before."""
+    for start in range(30, 130, 10):
+        lance.write_dataset(numbers(start), place, mode="append")
+    rows, versions = FragmentRows(), [lance.dataset(place, version=n) for n in range(1, 14)]
+    looked_at = when_asked(monkeypatch, lance.LanceFragment, "__init__", nothing, times=None)
+    assert [rows.of(dataset).num_rows for dataset in versions] == list(range(10, 140, 10))
+    assert len(looked_at) <= 2 * len(versions), "pylance makes two objects of one that is named by its id"
