@@ -19,8 +19,8 @@ from omnigraph_ops.graph import Graph
 from omnigraph_ops.graph.layout import COMMITS_DIR, MANIFEST_DIR, any_version_of
 from omnigraph_ops.models.cleanup import CleanupPlan, RetentionPolicy, TableCleanupPlan
 from omnigraph_ops.stages.cleanup.apply import cleanup_all, cleanup_table
+from omnigraph_ops.stages.cleanup.internal import NOT_ALONE, InternalTables
 from omnigraph_ops.stages.cleanup.plan import plan_cleanup
-from omnigraph_ops.stages.cleanup.policy import NOT_ALONE, InternalTables
 from omnigraph_ops.stages.cleanup.stage import Cleanup
 from omnigraph_ops.stages.optimize.run import optimize_all
 from tests.conftest import DemoGraph

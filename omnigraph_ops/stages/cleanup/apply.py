@@ -39,15 +39,9 @@ from omnigraph_ops.outcomes.run_journal import moved
 from omnigraph_ops.parallel import in_parallel
 from omnigraph_ops.progress import SILENT, Meter, Progress, Stopped
 from omnigraph_ops.quantities import count, human_bytes
+from omnigraph_ops.stages.cleanup.internal import InternalTables, Tables, internal_entry
 from omnigraph_ops.stages.cleanup.plan import fork_files, is_orphaned, why_kept
-from omnigraph_ops.stages.cleanup.policy import (
-    InternalTables,
-    LiveTables,
-    Tables,
-    internal_entry,
-    lost_forks,
-    removable,
-)
+from omnigraph_ops.stages.cleanup.policy import LiveTables, lost_forks, removable
 
 _LOG = logging.getLogger(__name__)
 _SHOWN = 5

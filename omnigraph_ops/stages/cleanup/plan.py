@@ -35,13 +35,8 @@ from omnigraph_ops.models.cleanup import (
 )
 from omnigraph_ops.parallel import in_parallel
 from omnigraph_ops.progress import SILENT, Meter, Progress
-from omnigraph_ops.stages.cleanup.policy import (
-    InternalTables,
-    LiveTables,
-    Tables,
-    candidates,
-    removable,
-)
+from omnigraph_ops.stages.cleanup.internal import InternalTables, Tables
+from omnigraph_ops.stages.cleanup.policy import LiveTables, candidates, removable
 
 
 def find_orphaned_forks(graph: Graph, entries: Iterable[TableEntry], view: GraphView) -> tuple[OrphanedFork, ...]:
