@@ -17,10 +17,12 @@ from omnigraph_ops.coordination.lease import working_holder
 from omnigraph_ops.errors import StalePlan
 from omnigraph_ops.graph import Graph
 from omnigraph_ops.graph.layout import COMMITS_DIR, MANIFEST_DIR, any_version_of
-from omnigraph_ops.models.cleanup import CleanupPlan, RetentionPolicy, TableCleanupPlan
+from omnigraph_ops.graph.state import BranchState
+from omnigraph_ops.models.cleanup import CleanupPlan, RetentionPolicy, SnapshotExpiry, TableCleanupPlan
 from omnigraph_ops.stages.cleanup.apply import cleanup_all, cleanup_table
 from omnigraph_ops.stages.cleanup.internal import NOT_ALONE, InternalTables
 from omnigraph_ops.stages.cleanup.plan import plan_cleanup
+from omnigraph_ops.stages.cleanup.policy import removable
 from omnigraph_ops.stages.cleanup.stage import Cleanup
 from omnigraph_ops.stages.optimize.run import optimize_all
 from tests.conftest import DemoGraph
@@ -260,3 +262,36 @@ def test_the_fence_is_not_lifted_in_the_middle(demo_graph: DemoGraph, monkeypatc
     seen = dict(zip((uri.rpartition("/")[2] for uri in asked), purposes, strict=True))
     assert seen[MANIFEST_DIR] == INTERNAL_COMPACTION
     assert [purpose for name, purpose in seen.items() if purpose == INTERNAL_COMPACTION and name[0] != "_"] == []
+
+
+@pytest.mark.parametrize("limit", [1, 3, 5])
+def test_an_expiry_looks_at_no_more_commits_than_it_takes_versions(
+    demo_graph: DemoGraph, stamp: int, limit: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Where a night adds more commits than one run takes, each run would look at more, and outlast its fence."""
+    graph = demo_graph(stamp=stamp, settings=ALONE, **SMALL)
+    for number in range(6):
+        write(graph, "node:Person", copies(f"later-{number}-"))
+    version = HeldVersion(table_path=MANIFEST_DIR, version=5)
+    place_hold(graph.storage, [version], kind=HoldKind.READER, reason="a report", ttl_seconds=600)
+    real, looked_at = Graph.state, list[int]()
+
+    def noted(graph: Graph, branch: str | None = None, version: int | None = None) -> BranchState:
+        looked_at.extend([version] if version is not None else [])
+        return real(graph, branch, version)
+
+    monkeypatch.setattr(Graph, "state", noted)
+    expiry = SnapshotExpiry(retain_min=1, time_retained_secs=0, expire_limit=limit)
+    plan = plan_cleanup(graph, RetentionPolicy(expiry=expiry))
+    few, looked_at[:] = list(looked_at), []
+    internal = InternalTables(graph=graph, view=look(graph), going={t.table_path: t.versions for t in plan.tables})
+    entry, wanted = row(plan), sorted(kept(graph))[:-1]
+    manifest = next(e for e in internal.entries() if e.path == MANIFEST_DIR)
+    everything = internal.protect(manifest, graph.manifest(), wanted)
+    assert entry.versions == removable(wanted, everything, between_pins=True, expiry=expiry)[0]
+    assert len(entry.versions) == min(limit, 4), "no more than the limit, nor beyond a version that is held"
+    assert max(few, default=0) <= max(entry.versions) + 1 < max(looked_at)
+    shown, known = (
+        {(p.version, reason) for p in held for reason in p.reasons} for held in (entry.protected, everything.versions)
+    )
+    assert shown < known

@@ -8,7 +8,7 @@ stamp 3 are read at their newest version, so there only forks count.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import ClassVar
 
@@ -17,10 +17,10 @@ from omnigraph_ops.errors import CorruptGraph, OpsError
 from omnigraph_ops.graph.graph import Graph
 from omnigraph_ops.graph.layout import MANIFEST_DIR, any_version_of, chain_folder
 from omnigraph_ops.graph.stamp import newest_foreign
-from omnigraph_ops.graph.state import GraphCommit, TableEntry, by_id
+from omnigraph_ops.graph.state import TableEntry, by_id
 from omnigraph_ops.lance.gateway import Dataset, DatasetMissing
 from omnigraph_ops.lance.versions import existing_versions
-from omnigraph_ops.models.cleanup import TableCleanupPlan
+from omnigraph_ops.models.cleanup import SnapshotExpiry, TableCleanupPlan
 from omnigraph_ops.stages.cleanup.policy import LiveTables, Protection, Where, protect, spelling_problem, stays_whole
 
 NOT_ALONE = "others may publish: only a run with --fence, or an exclusive one, removes versions of internal tables"
@@ -62,14 +62,22 @@ class InternalTables:
         forks = [b.name for b in self.graph.lance.branches(head) if not b.is_bare]
         return spelling_problem(head, forks, self.graph.table_uri(entry))
 
-    def protect(self, entry: TableEntry, head: Dataset, wanted: Collection[int]) -> Protection:
-        """What keeps versions of one; of the commits only those in `wanted` are looked at. Reads."""
-        held = protect(self.graph.lance, entry, head, self.view)
-        return held if entry.path != MANIFEST_DIR else held.with_reasons(self._needed(frozenset(wanted)))
+    def protect(
+        self, entry: TableEntry, head: Dataset, wanted: Collection[int], expiry: SnapshotExpiry | None = None
+    ) -> Protection:
+        """What keeps versions of one; of the commits only those in `wanted` are looked at. Reads.
 
-    def _needed(self, wanted: Collection[int]) -> Iterator[tuple[int, str]]:
-        branches = [None, *(state.branch for state in self.view.branches)]
-        commits = by_id(self.graph.format.commits(self.graph.context, branch) for branch in branches)
+        Args:
+            expiry: look at no more of them, from the oldest on, than `removable` asks about.
+        """
+        held = protect(self.graph.lance, entry, head, self.view)
+        if entry.path != MANIFEST_DIR:
+            return held
+        held = held.with_reasons(self._needed())
+        judged = self._judged(sorted(wanted))
+        return held.with_reasons(judged if expiry is None else _until_enough(judged, held.numbers(), expiry))
+
+    def _needed(self) -> Iterator[tuple[int, str]]:
         for state in self.view.bases:
             if state.branch is None:
                 yield state.manifest_version, "merges start from it"
@@ -77,23 +85,27 @@ class InternalTables:
         if written is not None:
             # Text indexes are written for the release that it names.
             yield written, "the newest version that the engine wrote"
-        yield from self._readable(c for c in commits.values() if c.branch is None and c.manifest_version in wanted)
 
-    def _readable(self, commits: Iterable[GraphCommit]) -> Iterator[tuple[int, str]]:
-        """The graph versions of which every table can be opened once `going` is gone. Reads each of them once."""
-        at = {commit.manifest_version: commit.commit_id for commit in commits}
+    def _judged(self, versions: Sequence[int]) -> Iterator[tuple[int, str | None]]:
+        """Each of these versions with the commit that keeps it, None where none does. Reads each commit once."""
+        branches = [None, *(state.branch for state in self.view.branches)]
+        commits = by_id(self.graph.format.commits(self.graph.context, branch) for branch in branches)
+        at = {c.manifest_version: c.commit_id for c in commits.values() if c.branch is None}
         there: dict[str, frozenset[int]] = {}
-        # In this order each version adds few fragments to those that were read for the one before.
-        for version in sorted(at):
-            try:
-                entries = self.graph.state(version=version).entries
-            except DatasetMissing:
-                continue  # a cleanup that was stopped removed files of it: no reader opens it any more
-            except OpsError as error:
-                yield version, f"commit {at[version]} cannot be read, so what it needs is unknown: {error}"
-                continue
-            if all(e.version in self._stored(e, there) for e in entries):
-                yield version, f"commit {at[version]} can be opened"
+        # In ascending order each version adds few fragments to those that were read for the one before.
+        for version in versions:
+            yield version, self._why_needed(version, at[version], there) if version in at else None
+
+    def _why_needed(self, version: int, commit_id: str, there: dict[str, frozenset[int]]) -> str | None:
+        """Why a commit keeps its version: every table of it can be opened once `going` is gone. Reads the version."""
+        try:
+            entries = self.graph.state(version=version).entries
+        except DatasetMissing:
+            return None  # a cleanup that was stopped removed files of it: no reader opens it any more
+        except OpsError as error:
+            return f"commit {commit_id} cannot be read, so what it needs is unknown: {error}"
+        is_whole = all(e.version in self._stored(e, there) for e in entries)
+        return f"commit {commit_id} can be opened" if is_whole else None
 
     def _stored(self, entry: TableEntry, there: dict[str, frozenset[int]]) -> frozenset[int]:
         """The versions of a table's chain that stay. Lists each chain once."""
@@ -115,6 +127,24 @@ class InternalTables:
             raise CorruptGraph(
                 f"after the cleanup of {entry.table_key} {problem}; stop cleanups of this graph and restore it"
             )
+
+
+def _until_enough(
+    judged: Iterable[tuple[int, str | None]], held: Collection[int], expiry: SnapshotExpiry
+) -> Iterator[tuple[int, str | None]]:
+    """The judged versions up to the end of the first run of free ones, or as many of it as may go. Reads no further.
+
+    A graph that gets commits faster than versions expire would otherwise be judged longer in each run.
+    """
+    free = 0
+    for version, why in judged:
+        yield version, why
+        if why is None and version not in held:
+            free += 1
+        elif free:
+            return
+        if free == expiry.expire_limit:
+            return
 
 
 Tables = LiveTables | InternalTables

@@ -223,7 +223,7 @@ class _Planner:
         if refused is not None:
             return replace(row, refused=refused)
         wanted = candidates(self._versions(entry, head), policy, self.planned_at_us)
-        protection = of.protect(entry, head, wanted)
+        protection = of.protect(entry, head, wanted, policy.expiry)
         between_pins = policy.between_pins or of.is_internal
         versions, blocked_by = removable(wanted, protection, between_pins=between_pins, expiry=policy.expiry)
         files = explain_removal(head, entry.path, versions)

@@ -46,10 +46,10 @@ class Protection:
         """The versions that must stay. Pure."""
         return frozenset(p.version for p in self.versions)
 
-    def with_reasons(self, reasons: Iterable[tuple[int, str]]) -> Protection:
-        """The same with more that keeps a version. Pure."""
+    def with_reasons(self, reasons: Iterable[tuple[int, str | None]]) -> Protection:
+        """The same with more that keeps a version; None keeps none. Pure."""
         ours = [(p.version, reason) for p in self.versions for reason in p.reasons]
-        return replace(self, versions=_collect([*ours, *reasons]))
+        return replace(self, versions=_collect([*ours, *((v, why) for v, why in reasons if why is not None)]))
 
 
 def protect(lance: LanceGateway, entry: TableEntry, head: Dataset, view: GraphView) -> Protection:
@@ -229,7 +229,9 @@ class LiveTables:
             "`omnigraph-ops health --files` names all that is gone; bring the file back or restore the graph"
         )
 
-    def protect(self, entry: TableEntry, head: Dataset, wanted: Collection[int]) -> Protection:
+    def protect(
+        self, entry: TableEntry, head: Dataset, wanted: Collection[int], expiry: SnapshotExpiry | None = None
+    ) -> Protection:
         """What keeps versions of one. Reads."""
         return protect(self.graph.lance, entry, head, self.view)
 
