@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import shutil
+import threading
+import time
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -20,13 +24,14 @@ from omnigraph_ops.graph.layout import COMMITS_DIR, MANIFEST_DIR, any_version_of
 from omnigraph_ops.graph.state import BranchState
 from omnigraph_ops.models.cleanup import CleanupPlan, RetentionPolicy, SnapshotExpiry, TableCleanupPlan
 from omnigraph_ops.stages.cleanup.apply import cleanup_all, cleanup_table
-from omnigraph_ops.stages.cleanup.internal import NOT_ALONE, InternalTables
+from omnigraph_ops.stages.cleanup.internal import NOT_ALONE, TOO_LATE, InternalTables
 from omnigraph_ops.stages.cleanup.plan import plan_cleanup
 from omnigraph_ops.stages.cleanup.policy import removable
 from omnigraph_ops.stages.cleanup.stage import Cleanup
 from omnigraph_ops.stages.optimize.run import optimize_all
 from tests.conftest import DemoGraph
 from tests.support.edges import when_asked
+from tests.support.fences import TimerOf
 from tests.support.rows import rows_everywhere
 from tests.support.writers import copies, write
 
@@ -295,3 +300,38 @@ def test_an_expiry_looks_at_no_more_commits_than_it_takes_versions(
         {(p.version, reason) for p in held for reason in p.reasons} for held in (entry.protected, everything.versions)
     )
     assert shown < known
+
+
+@pytest.mark.parametrize("moment", ["while it judges", "before it removes"])
+def test_nothing_goes_once_the_fence_reaches_its_limit_in_the_turn_that_it_is_not_lifted_in(
+    demo_graph: DemoGraph, monkeypatch: pytest.MonkeyPatch, moment: str
+) -> None:
+    """Writers would wait until every commit is judged, however short the limit is."""
+    graph, lift_now, lifted, looked_at = demo_graph(**SMALL), threading.Event(), threading.Event(), list[int]()
+    with monkeypatch.context() as timers, contextlib.ExitStack() as fences:
+        timers.setattr(threading, "Timer", partial(TimerOf, lift_now))
+        behind_fence = fences.enter_context(fenced(graph, on_lift=lifted.set))
+        timers.undo()
+        plan, real = plan_cleanup(behind_fence, KEEP_1), Graph.state
+        before, fence = kept(graph), behind_fence.run_context.fence
+        assert len(row(plan).versions) > 2 and fence is not None
+
+        def reaches_its_limit() -> None:
+            lift_now.set()
+            while fence.is_up:
+                time.sleep(0.01)
+
+        def noted(graph: Graph, branch: str | None = None, version: int | None = None) -> BranchState:
+            if version is not None and moment == "while it judges":
+                looked_at.append(version)
+                reaches_its_limit()
+            return real(graph, branch, version)
+
+        monkeypatch.setattr(Graph, "state", noted)
+        if moment == "before it removes":
+            when_asked(monkeypatch, LanceDataset, "explain_cleanup_old_versions", reaches_its_limit, about=MANIFEST_DIR)
+        stats = next(t for t in cleanup_all(behind_fence, plan).tables if t.table_key == MANIFEST_DIR)
+        assert f"{MANIFEST_DIR}: {TOO_LATE}" == stats.error
+        assert lifted.wait(300), "in time, while the run goes on"
+    assert kept(graph) == before
+    assert len(looked_at) == (moment == "while it judges")

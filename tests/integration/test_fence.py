@@ -5,11 +5,10 @@ from __future__ import annotations
 import contextlib
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -47,23 +46,8 @@ from omnigraph_ops.stages.recovery.check import check
 from omnigraph_ops.stages.recovery.recover import recover
 from omnigraph_ops.storage.store import Storage
 from tests.support.edges import when_rewritten
-from tests.support.fences import killed_behind_its_fence
+from tests.support.fences import TimerOf, killed_behind_its_fence
 from tests.support.shell import Cli, assert_refused
-
-
-class _TimerOf(threading.Thread):
-    """A timer whose time comes with an event."""
-
-    def __init__(self, event: threading.Event, _seconds: float, function: Callable[..., None], args: Any) -> None:
-        super().__init__(daemon=True)
-        self._event, self._function, self._args_of = event, function, args
-
-    def run(self) -> None:
-        self._event.wait()
-        self._function(*self._args_of)
-
-    def cancel(self) -> None:
-        """Its time has come, or never does."""
 
 
 @pytest.fixture(params=[3, 6])
@@ -232,7 +216,7 @@ def test_a_fence_that_is_lifted_in_the_middle_of_a_run_takes_its_exclusivity_awa
                 assert lifted.wait(300)
 
     with monkeypatch.context() as timers, contextlib.ExitStack() as fences:
-        timers.setattr(threading, "Timer", partial(_TimerOf, lift_now))
+        timers.setattr(threading, "Timer", partial(TimerOf, lift_now))
         behind_fence = fences.enter_context(fenced(graph, at_most_seconds=60, on_lift=lifted.set))
         timers.undo()
         stats = {t.table_key: t for t in optimize_all(behind_fence.with_run(Lifts())).tables}
@@ -443,7 +427,7 @@ def test_a_timer_and_the_end_of_the_block_remove_one_lock_between_them(
 ) -> None:
     """The timer has seen our lock when the block ends; a schema apply that comes next keeps its own."""
     in_between, ended, real = threading.Event(), threading.Event(), graph.lance.delete_branch
-    monkeypatch.setattr(threading, "Timer", partial(_TimerOf, in_between))
+    monkeypatch.setattr(threading, "Timer", partial(TimerOf, in_between))
 
     def slow(dataset: Dataset, name: str) -> bool:
         if threading.current_thread() is not threading.main_thread():

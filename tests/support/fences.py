@@ -1,9 +1,12 @@
-"""Fences of runs that were killed behind them."""
+"""Fences of runs that were killed behind them, and fences whose time comes when a test says so."""
 
 from __future__ import annotations
 
 import subprocess
 import sys
+import threading
+from collections.abc import Callable
+from typing import Any
 
 _KILLED = """
 import sys, time
@@ -22,3 +25,18 @@ def killed_behind_its_fence(root: str) -> None:
     assert process.stdout.readline() == "fenced\n"
     process.kill()
     process.wait()
+
+
+class TimerOf(threading.Thread):
+    """A timer whose time comes with an event."""
+
+    def __init__(self, event: threading.Event, _seconds: float, function: Callable[..., None], args: Any) -> None:
+        super().__init__(daemon=True)
+        self._event, self._function, self._args_of = event, function, args
+
+    def run(self) -> None:
+        self._event.wait()
+        self._function(*self._args_of)
+
+    def cancel(self) -> None:
+        """Its time has come, or never does."""

@@ -39,7 +39,7 @@ from omnigraph_ops.outcomes.run_journal import moved
 from omnigraph_ops.parallel import in_parallel
 from omnigraph_ops.progress import SILENT, Meter, Progress, Stopped
 from omnigraph_ops.quantities import count, human_bytes
-from omnigraph_ops.stages.cleanup.internal import InternalTables, Tables, internal_entry
+from omnigraph_ops.stages.cleanup.internal import TOO_LATE, InternalTables, Tables, internal_entry
 from omnigraph_ops.stages.cleanup.plan import fork_files, is_orphaned, why_kept
 from omnigraph_ops.stages.cleanup.policy import LiveTables, lost_forks, removable
 
@@ -235,7 +235,7 @@ def _is_internal(table: TableCleanupPlan) -> bool:
 def _turn(graph: Graph, table: TableCleanupPlan) -> AbstractContextManager[LeaseKeeper]:
     """The turn in which a table is cleaned; an internal one has it for itself. Writes the lease."""
     if _is_internal(table):
-        # A fence is not lifted in the middle of work of that name.
+        # A fence is not lifted in the middle of work of that name, so judging there looks at the limit of the fence.
         return committer_turn(graph, INTERNAL_COMPACTION)
     return shared_turn(graph, f"cleanup {table.table_key}", most=side_by_side(graph.settings))
 
@@ -264,6 +264,8 @@ def _remove(
         return left, None
     files = explain_removal(head, entry.path, doomed)
     _refuse_more(table.table_key, files, table.files)
+    if tables.is_internal and not graph.is_alone():
+        raise StalePlan(f"{table.table_key}: {TOO_LATE}")
     unit = Unit(
         name=f"cleanup of {table.table_key}",
         stage="cleanup",
@@ -292,7 +294,7 @@ def _removable_now(graph: Graph, table: TableCleanupPlan) -> tuple[TableEntry, T
         entry = _same_table(graph, view, table)
         tables: Tables
         if entry.path in INTERNAL_DATASETS:
-            tables = InternalTables(graph=graph, view=view)
+            tables = InternalTables(graph=graph, view=view, only_behind_fence=True)
         else:
             tables = LiveTables(graph=graph, view=view, clones=graph.clones((entry.path,)))
         refused = tables.refusal(entry)

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from typing import ClassVar
 
 from omnigraph_ops.coordination.graph_view import GraphView
-from omnigraph_ops.errors import CorruptGraph, OpsError
+from omnigraph_ops.errors import CorruptGraph, OpsError, StalePlan
 from omnigraph_ops.graph.graph import Graph
 from omnigraph_ops.graph.layout import MANIFEST_DIR, any_version_of, chain_folder
 from omnigraph_ops.graph.stamp import newest_foreign
@@ -24,6 +24,10 @@ from omnigraph_ops.models.cleanup import SnapshotExpiry, TableCleanupPlan
 from omnigraph_ops.stages.cleanup.policy import LiveTables, Protection, Where, protect, spelling_problem, stays_whole
 
 NOT_ALONE = "others may publish: only a run with --fence, or an exclusive one, removes versions of internal tables"
+TOO_LATE = (
+    "the fence ended before it was known which versions may go; nothing was deleted; run again with a longer limit of "
+    "the fence (--fence-seconds)"
+)
 
 
 def internal_entry(graph: Graph, table: TableCleanupPlan) -> TableEntry | None:
@@ -47,6 +51,8 @@ class InternalTables:
     view: GraphView
     going: Mapping[str, Collection[int]] = field(default_factory=dict)
     """Path of a table to the versions of its main chain that the same plan removes."""
+    only_behind_fence: bool = False
+    """Whether to stop judging once the fence of the run reaches its limit: the lock is not lifted before that ends."""
 
     def entries(self) -> Iterator[TableEntry]:
         """Each of them at its newest version. Reads."""
@@ -87,13 +93,19 @@ class InternalTables:
             yield written, "the newest version that the engine wrote"
 
     def _judged(self, versions: Sequence[int]) -> Iterator[tuple[int, str | None]]:
-        """Each of these versions with the commit that keeps it, None where none does. Reads each commit once."""
+        """Each of these versions with the commit that keeps it, None where none does. Reads each commit once.
+
+        Raises:
+            StalePlan: the fence of the run reached its limit.
+        """
         branches = [None, *(state.branch for state in self.view.branches)]
         commits = by_id(self.graph.format.commits(self.graph.context, branch) for branch in branches)
         at = {c.manifest_version: c.commit_id for c in commits.values() if c.branch is None}
         there: dict[str, frozenset[int]] = {}
         # In ascending order each version adds few fragments to those that were read for the one before.
         for version in versions:
+            if self.only_behind_fence and not self.graph.run_context.exclusive:
+                raise StalePlan(f"{MANIFEST_DIR}: {TOO_LATE}")
             yield version, self._why_needed(version, at[version], there) if version in at else None
 
     def _why_needed(self, version: int, commit_id: str, there: dict[str, frozenset[int]]) -> str | None:
