@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+from collections.abc import Iterable
 from pathlib import Path
 
 import lance
@@ -169,3 +170,22 @@ def test_each_fragment_is_looked_at_once_however_many_versions_share_it(
     looked_at = when_asked(monkeypatch, lance.LanceFragment, "__init__", nothing, times=None)
     assert [rows.of(dataset).num_rows for dataset in versions] == list(range(10, 140, 10))
     assert len(looked_at) <= 2 * len(versions), "pylance makes two objects of one that is named by its id"
+
+
+def test_what_a_version_shares_with_the_one_before_is_not_joined_again(
+    place: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for start in range(30, 130, 10):
+        lance.write_dataset(numbers(start), place, mode="append")
+    rows, real, joined = FragmentRows(), pa.concat_tables, list[int]()
+
+    def noted(tables: Iterable[pa.Table]) -> pa.Table:
+        parts = list(tables)
+        joined.append(len(parts))
+        return real(parts)
+
+    monkeypatch.setattr(pa, "concat_tables", noted)
+    for version in [*range(1, 14), 5, 13, 1]:
+        dataset = lance.dataset(place, version=version)
+        assert rows.of(dataset).equals(dataset.to_table().combine_chunks())
+    assert max(joined[:13]) == 2
