@@ -20,6 +20,7 @@ from omnigraph_ops.graph.lance_manifest import (
 )
 from omnigraph_ops.graph.layout import manifest_file_name
 from omnigraph_ops.lance.gateway import CommitConflict, CommitContention, lance_errors
+from omnigraph_ops.lance.manifest_message import fragment_id, fragments_in
 from omnigraph_ops.storage.store import Storage
 
 KEY = {b"lance-schema:unenforced-primary-key": b"true"}
@@ -248,3 +249,27 @@ def test_commit_times_are_whole_nanoseconds_since_the_epoch(tmp_path: Path) -> N
         assert before <= version["timestamp"] <= time.time_ns()
         recorded = version_record(Storage(str(tmp_path)), "t", version["version"]).committed_at_us
         assert recorded == version["timestamp"] // 1000
+
+
+def test_the_message_of_a_manifest_tells_a_fragment_that_changed_from_one_that_did_not(tmp_path: Path) -> None:
+    dataset = ten(tmp_path)
+
+    def described() -> dict[int, bytes]:
+        fragments = fragments_in(dataset._ds.serialized_manifest())
+        assert len(fragments) == dataset._ds.count_fragments()
+        found = {fragment_id(fragment): fragment for fragment in fragments}
+        assert list(found) == [fragment.fragment_id for fragment in dataset.get_fragments()]
+        return found
+
+    before = described()
+    dataset.delete("n = 12")
+    after = described()
+    assert {number for number in after if after[number] != before[number]} == {1}
+    dataset.delete("n = 13")
+    assert {number for number, said in described().items() if said != after[number]} == {1}
+    dataset.insert(rows(100, 10))
+    assert {number: said for number, said in described().items() if number in before and number != 1} == {
+        number: said for number, said in before.items() if number != 1
+    }
+    dataset.optimize.compact_files()
+    assert not set(described().values()) & {*before.values(), *after.values()}
