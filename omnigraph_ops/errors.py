@@ -191,8 +191,9 @@ _OS_ERROR = re.compile(r"\(os error (\d+)\)")
 _NO_CREDENTIALS = re.compile(r"Unable to locate credentials|CredentialsNotLoaded|NoCredentialsError")
 RIGHTS = "give this account the rights of docs/reference/rights.md, then run again"
 """What to do where rights are missing."""
+_NO_SPACE = re.compile(r"No space left on device|quota exceeded", re.IGNORECASE)
 _REMEDIES: tuple[tuple[re.Pattern[str], str], ...] = (
-    (re.compile(r"No space left on device|quota exceeded", re.IGNORECASE), "free space there, then run again"),
+    (_NO_SPACE, "free space there, then run again"),
     (re.compile("Read-only file system"), "mount that file system writable, or name another place"),
     (
         # The reply to a HEAD request has no body, and so no code that tells these causes apart.
@@ -209,6 +210,11 @@ _REMEDIES: tuple[tuple[re.Pattern[str], str], ...] = (
         RIGHTS,
     ),
 )
+
+
+def tells_of_no_space(said: str) -> bool:
+    """Whether an error, in words, has its cause in a disk that is full. Pure."""
+    return _NO_SPACE.search(said) is not None
 
 
 def first_line(error: BaseException) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
+from omnigraph_ops.errors import tells_of_no_space
 from omnigraph_ops.models.history import Measured, Work
 from omnigraph_ops.models.outcomes import (
     Outcome,
@@ -218,6 +219,11 @@ class CleanupStats:
         gone = f"{self.already_gone:,} already gone" if self.already_gone else ""
         kept = f"{len(self.skipped_since_protected):,} protected since" if self.skipped_since_protected else ""
         return ", ".join(filter(None, (gone, kept, f"kept: {self.kept}" if self.kept else "")))
+
+    @property
+    def found_no_space(self) -> bool:
+        """Whether a full disk kept the run from removing anything. Pure."""
+        return not self.old_versions_removed and tells_of_no_space(self.error or "")
 
     def outcome(self) -> TableOutcome:
         """In the terms of the history. Pure."""

@@ -214,3 +214,24 @@ def test_a_data_file_behind_a_link_is_there(demo_graph: DemoGraph, tmp_path: Pat
     file.symlink_to(tmp_path / "elsewhere")
     plan = plan_cleanup(graph, RetentionPolicy(keep_versions=1))
     assert [t.refused for t in plan.tables] == [None, None]
+
+
+@pytest.mark.parametrize(
+    ("faults", "asked", "failed"),
+    [
+        pytest.param(1, 3, 0, id="one table, done after the other"),
+        pytest.param(2, 2, 2, id="both, so nothing is freed"),
+    ],
+)
+def test_tables_that_found_no_space_are_cleaned_after_the_others(
+    demo_graph: DemoGraph, monkeypatch: pytest.MonkeyPatch, faults: int, asked: int, failed: int
+) -> None:
+    """Each writes down what it is about to remove; the space for that may come from another one's cleanup."""
+    graph = demo_graph(**SMALL)
+    plan = plan_cleanup(graph, RetentionPolicy(keep_versions=1))
+    full = raising(StorageError("cannot write: No space left on device; no row is lost; free space there"))
+    announced = when_asked(monkeypatch, Storage, "write", full, about=f"{REMOVALS_DIR}/", times=faults)
+    report = apply.cleanup_all(graph, plan)
+    assert (len(announced), len(report.failed)) == (asked, failed)
+    assert [t.table_key for t in report.tables] == [t.table_key for t in plan.tables] == [KNOWS, PERSON]
+    assert all((versions(graph, key) == 1) is (failed == 0) for key in (KNOWS, PERSON))

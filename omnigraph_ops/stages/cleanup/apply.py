@@ -61,7 +61,7 @@ def cleanup_all(graph: Graph, plan: CleanupPlan, *, progress: Progress = SILENT)
     sweep_ended(graph)
     refuse_lasting(graph)
     forks = _remove_forks(graph, plan)
-    stats: list[CleanupStats] = []
+    stats = dict[str, CleanupStats]()
     meter = Meter(progress, "removing", sum(t.estimated_bytes for t in plan.tables), "bytes")
 
     def one(table: TableCleanupPlan) -> None:
@@ -70,16 +70,19 @@ def cleanup_all(graph: Graph, plan: CleanupPlan, *, progress: Progress = SILENT)
             done = _isolated(graph, plan, table)
         except Stopped:
             return
-        stats.append(done)
+        stats[table.table_key] = done
         removed = f"{count(done.old_versions_removed, 'version')}, {human_bytes(done.bytes_removed)} removed"
         progress(f"{table.table_key}: {done.error or done.kept or removed}")
         meter.add(table.estimated_bytes if done.old_versions_removed else 0)
 
     in_parallel(one, [t for t in plan.tables if not _is_internal(t)], workers=side_by_side(graph.settings))
+    if any(done.old_versions_removed for done in stats.values()):
+        # Each writes down what it is about to remove. On a full disk the others have made room for that.
+        again = [t for t in plan.tables if t.table_key in stats and stats[t.table_key].found_no_space]
+        in_parallel(one, again, workers=1)
     in_parallel(one, [t for t in plan.tables if _is_internal(t)], workers=1)
-    order = {table.table_key: number for number, table in enumerate(plan.tables)}
-    stats.sort(key=lambda done: order[done.table_key])
-    return CleanupReport.of(graph.uri, plan.policy, stats, forks)
+    ordered = [stats[table.table_key] for table in plan.tables if table.table_key in stats]
+    return CleanupReport.of(graph.uri, plan.policy, ordered, forks)
 
 
 def cleanup_table(graph: Graph, plan: CleanupPlan, table_key: str) -> CleanupStats:
