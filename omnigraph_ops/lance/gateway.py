@@ -28,6 +28,7 @@ import pyarrow as pa
 from tenacity import retry, retry_if_exception_type, stop_after_attempt
 
 from omnigraph_ops.errors import OpsError, StorageError, reason_of
+from omnigraph_ops.lance.listing import naming_empty_references
 from omnigraph_ops.lance.manifest_message import fragment_id, fragments_in, ordered
 
 
@@ -198,7 +199,7 @@ class LanceGateway:
     @listing_again
     def branches(self, dataset: Dataset) -> tuple[BranchRef, ...]:
         """The Lance branches of a dataset, sorted by name, without main. Reads."""
-        with lance_errors(f"list the branches of {dataset.uri}"):
+        with lance_errors(f"list the branches of {dataset.uri}"), naming_empty_references():
             listed: dict[str, Any] = dict(dataset.branches.list())
         return tuple(
             BranchRef(

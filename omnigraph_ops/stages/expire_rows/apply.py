@@ -31,6 +31,7 @@ from omnigraph_ops.progress import SILENT, Progress, Stopped
 from omnigraph_ops.quantities import count
 from omnigraph_ops.stages.expire_rows.delete import ATTEMPTS, again_after, expiring_table, sweep_branches
 from omnigraph_ops.stages.expire_rows.plan import Aged
+from omnigraph_ops.stages.recovery.empty_references import reference_note
 from omnigraph_ops.stages.stage import Submit
 from omnigraph_ops.storage.inventory import first_missing, remove_files
 
@@ -245,7 +246,7 @@ def _isolated(
         done = _done(work, table)
         stats = done if done.rows_removed else replace(done, refused=_STOPPED)
     except OpsError as error:
-        stats = replace(_done(work, table), error=str(error))
+        stats = replace(_done(work, table), error=f"{error}{reference_note(graph, error)}")
     report = RowRetentionReport(uri=graph.uri, branch=plan.branch, digest=plan.digest, tables=(stats,))
     graph.run.ended(work.unit, report)
     return stats

@@ -16,6 +16,13 @@ from omnigraph_ops.graph.sidecars import list_sidecars
 from omnigraph_ops.graph.state import TableEntry
 from omnigraph_ops.models.health import BranchFinding, CheckReport, CheckStatus, DriftFinding, SidecarFinding
 from omnigraph_ops.parallel import in_parallel
+from omnigraph_ops.stages.recovery.empty_references import (
+    EmptyReference,
+    empty_references,
+    reference_advice,
+    reference_findings,
+    unlistable,
+)
 from omnigraph_ops.stages.recovery.half_made import HalfMade, commit_graph_findings, half_made, remains_advice
 from omnigraph_ops.stages.recovery.unhealed import (
     branch_advice,
@@ -42,12 +49,13 @@ class _Look:
     damaged: tuple[str, ...]
     remains: tuple[HalfMade, ...]
     """Of branches that were deleted by half after they were written to."""
+    empty: tuple[EmptyReference, ...]
 
     @property
     def is_clean(self) -> bool:
         """Whether there is nothing to report. Pure."""
         seen = (self.sidecars, self.staged, self.locked, self.drift, self.on_branches, self.mismatch)
-        return not any((*seen, self.damaged, self.remains))
+        return not any((*seen, self.damaged, self.remains, self.empty))
 
     @property
     def is_ahead_recoverably(self) -> bool:
@@ -60,16 +68,19 @@ class _Look:
         """What there is now. Reads."""
         files = list_sidecars(graph.storage, graph.format.sidecar_version)
         sidecars = tuple(judged_sidecar(graph, file, beside=files).finding for file in files)
-        covered, halves = _covered(sidecars), half_made(graph)
+        covered, halves, empty = _covered(sidecars), half_made(graph), empty_references(graph)
+        explained = {(e.branch, e.table_key) for e in empty}
+        on_branches = _on_branches(graph, covered, [half for half in halves if not half.is_written])
         return cls(
             sidecars=sidecars,
             staged=staging_files(graph.storage),
             locked=graph.is_locked(),
             drift=_drift(graph, covered),
-            on_branches=_on_branches(graph, covered, [half for half in halves if not half.is_written]),
+            on_branches=tuple(f for f in on_branches if (f.branch, f.table_key) not in explained),
             mismatch=schema_mismatch(graph),
             damaged=internal_damage(graph, audited=bool(files)),
             remains=tuple(half for half in halves if half.is_written),
+            empty=empty,
         )
 
     def lasting(self, later: _Look) -> _Look:
@@ -89,6 +100,7 @@ class _Look:
             mismatch=tuple(key for key in later.mismatch if key in self.mismatch),
             damaged=later.damaged,
             remains=tuple(half for half in later.remains if half.folder in {known.folder for known in self.remains}),
+            empty=tuple(empty for empty in later.empty if empty in self.empty),
         )
 
 
@@ -107,6 +119,8 @@ def check(graph: Graph) -> CheckReport:
         LanceFailure: a branch cannot be read.
         CorruptGraph: the schema and the graph manifest disagree so that nothing can be maintained.
     """
+    if empty := unlistable(graph):
+        return _unlisted(graph, empty)
     graph.lance_branches()
     found = _Look.at(graph)
     for number in looks(graph, brief=True):
@@ -122,7 +136,28 @@ def check(graph: Graph) -> CheckReport:
     return _report(graph, found)
 
 
+def _unlisted(graph: Graph, empty: Sequence[EmptyReference]) -> CheckReport:
+    """The report about a graph whose branches nobody can list, of which nothing else is known. Reads."""
+    findings = reference_findings(graph, empty)
+    return CheckReport(
+        uri=graph.uri,
+        stamp=graph.stamp,
+        status=_of_references(findings),
+        sidecars=(),
+        staging_files=(),
+        schema_apply_lock=False,
+        drift=(),
+        advice=(*reference_advice(graph, empty), "until then nothing else of the graph is checked"),
+        branch_findings=findings,
+    )
+
+
+def _of_references(findings: Sequence[BranchFinding]) -> CheckStatus:
+    return CheckStatus.PENDING if all(f.recoverable for f in findings) else CheckStatus.NEEDS_PERSON
+
+
 def _report(graph: Graph, found: _Look) -> CheckReport:
+    references = reference_findings(graph, found.empty)
     fence = own_fence(graph) if found.locked else None
     abandoned = fence is not None and fence.is_abandoned
     half = graph.half_staged() if found.staged else ()
@@ -130,12 +165,13 @@ def _report(graph: Graph, found: _Look) -> CheckReport:
     return CheckReport(
         uri=graph.uri,
         stamp=graph.stamp,
-        status=_status(found, blocked=blocked, abandoned=abandoned),
+        status=_status(found, references, blocked=blocked, abandoned=abandoned),
         sidecars=found.sidecars,
         staging_files=found.staged,
         schema_apply_lock=found.locked,
         drift=found.drift,
         advice=(
+            *reference_advice(graph, found.empty),
             *((_lock_advice(fence, abandoned),) if found.locked and not half else ()),
             *_advice(found, half),
             *branch_advice(found.on_branches),
@@ -145,7 +181,7 @@ def _report(graph: Graph, found: _Look) -> CheckReport:
             *holds_and_faults(graph.storage)[1].values(),
             *(frozen_text(graph.target, hold) for hold in active_freezes(graph.storage)),
         ),
-        branch_findings=found.on_branches,
+        branch_findings=(*found.on_branches, *references),
         schema_mismatch=found.mismatch,
         damaged=found.damaged,
     )
@@ -191,9 +227,11 @@ def _on_branches(
     return (*in_parallel(judged, found, workers=graph.settings.concurrency), *commit_graph_findings(graph, halves))
 
 
-def _status(found: _Look, *, blocked: bool, abandoned: bool) -> CheckStatus:
+def _status(found: _Look, references: Sequence[BranchFinding], *, blocked: bool, abandoned: bool) -> CheckStatus:
     if blocked or found.damaged or any(not f.recoverable for f in found.sidecars):
         return CheckStatus.NEEDS_PERSON
+    if references:
+        return _of_references(references)
     if found.sidecars or abandoned or found.is_ahead_recoverably:
         return CheckStatus.PENDING
     return CheckStatus.DRIFTED if found.drift or found.on_branches or found.mismatch else CheckStatus.CLEAN
@@ -223,13 +261,15 @@ def _advice(found: _Look, half: Sequence[str]) -> Iterable[str]:
     groups = (found.sidecars, found.drift, found.on_branches)
     if any(finding.recoverable for group in groups for finding in group):
         yield "run `omnigraph-ops recover` to finish what a crashed run left"
+    # An open fails as long as there is an empty reference.
+    may_open = not half and not found.empty
     for left in [f for f in found.sidecars if not f.recoverable]:
         what = f"{left.path} ({', '.join(left.table_keys) or 'tables unknown'}): {left.detail}"
         if left.refused_by_engine:
             yield f"do not open the graph with this omnigraph, for {what}; {_FOR_A_PERSON}"
-        elif not half:
+        elif may_open:
             yield f"open the graph read-write once with omnigraph, for {what}"
-    if found.staged and not half:
+    if found.staged and may_open:
         yield "a schema apply is in flight or crashed: wait for it, or open the graph read-write with omnigraph"
     if any(not d.covered and not d.recoverable and d.problem is None for d in found.drift):
         yield "run `omnigraph-ops repair` to review the drifted tables"

@@ -43,7 +43,7 @@ from omnigraph_ops.storage.inventory import Stored, below_folder, folders_in, lo
 
 _BARE = ("/_versions/", "/_transactions/")
 """A branch to which nothing was written has files in these folders alone, so no other branch reads any of it."""
-_SETTLE_SECONDS = 1.0
+SETTLE_SECONDS = 1.0
 """How long it must stay as it is: an engine that makes or deletes a branch is at this point for milliseconds."""
 
 
@@ -227,7 +227,7 @@ def settle_half_made(graph: Graph, grace: float) -> Iterator[RecoveryOutcome]:
     elif old:
         with committer_turn(graph, "recover half-made branches", wait_seconds=0) as keeper:
             refuse_frozen(graph)
-            graph.run.pause(_SETTLE_SECONDS)
+            graph.run.pause(SETTLE_SECONDS)
             yield from _settle(graph, keeper, [half for half in _unsettled(graph) if half in old], latest)
             # The files in the commit graph of a branch that went are without a reference now, too.
             gone = {half.branch for half in old if half.has_reference}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from functools import partial
 
 from omnigraph_ops.coordination import guards
@@ -36,6 +36,7 @@ from omnigraph_ops.models.runs import Unit
 from omnigraph_ops.outcomes.runs import settle
 from omnigraph_ops.progress import Stopped
 from omnigraph_ops.stages.recovery.check import check
+from omnigraph_ops.stages.recovery.empty_references import settle_empty_references, unlistable
 from omnigraph_ops.stages.recovery.half_made import settle_half_made
 from omnigraph_ops.stages.recovery.proofs import Unpublishable
 from omnigraph_ops.stages.recovery.unpublished import publish_leftovers, put_back, roll_back
@@ -58,6 +59,11 @@ def recover(graph: Graph, *, grace_seconds: float | None = None) -> RecoverRepor
     # First: what a killed run had done is told by the graph as that run left it.
     with contextlib.suppress(OpsError, Stopped):
         settle(graph)
+    with contextlib.suppress(Stopped):
+        # Before anything that lists branches.
+        outcomes.extend(_finished_by(graph, partial(settle_empty_references, grace=grace)))
+    if unlistable(graph):
+        return RecoverReport(uri=graph.uri, outcomes=tuple(outcomes), status=check(graph).status)
     if drop_stale_fence(graph):
         detail = "the schema-apply lock of a run with a fence that was killed is removed"
         outcomes.append(RecoveryOutcome(operation_id="", table_key="", action="fence_lifted", detail=detail))
@@ -65,16 +71,20 @@ def recover(graph: Graph, *, grace_seconds: float | None = None) -> RecoverRepor
         for outcome in _settle_sidecars(graph, grace):
             outcomes.append(outcome)  # one by one: what was done by then is reported when the run is stopped
         for finish in (partial(settle_half_made, grace=grace), publish_leftovers, roll_back, _straighten_lineage):
-            graph.run.check()
-            try:
-                for outcome in finish(graph):
-                    outcomes.append(outcome)  # the same where another run takes over
-            except (LeaseHeld, OperatorNeeded):
-                continue
-            except _OF_ONE as error:
-                outcomes.append(RecoveryOutcome(operation_id="", table_key="", action=FAILED, detail=str(error)))
+            outcomes.extend(_finished_by(graph, finish))
         sweep_litter(graph, grace)
     return RecoverReport(uri=graph.uri, outcomes=tuple(outcomes), status=check(graph).status)
+
+
+def _finished_by(graph: Graph, finish: Callable[[Graph], Iterator[RecoveryOutcome]]) -> Iterator[RecoveryOutcome]:
+    """What one step did, as far as it came before another run took over. Writes."""
+    graph.run.check()
+    try:
+        yield from finish(graph)
+    except (LeaseHeld, OperatorNeeded):
+        return
+    except _OF_ONE as error:
+        yield RecoveryOutcome(operation_id="", table_key="", action=FAILED, detail=str(error))
 
 
 def _straighten_lineage(graph: Graph) -> Iterator[RecoveryOutcome]:
