@@ -26,7 +26,7 @@ from omnigraph_ops.errors import (
     InvalidInput,
 )
 from omnigraph_ops.graph import Graph, open_graph
-from omnigraph_ops.graph.layout import EXPIRY_BRANCH_PREFIX, SCHEMA_IR_FILE
+from omnigraph_ops.graph.layout import EXPIRY_BRANCH_PREFIX, SCHEMA_IR_FILE, branch_reference
 from omnigraph_ops.graph.publish import publish, table_update
 from omnigraph_ops.graph.schema import read_type_facts
 from omnigraph_ops.graph.sidecars import sidecar_names, sidecar_path
@@ -209,9 +209,7 @@ class TestThroughTheEngine:
         (stats,) = expire_rows(graph, plan, engine=engine).tables
         assert "instead of" in (stats.error or ""), "the second attempt came as far as the proof"
         assert engine.calls.count("delete") == 3
-        assert graph.branches() == ()
-        # That of the second attempt is left to the next open: its branch is gone.
-        assert len(sidecar_names(graph.storage)) == 1
+        assert (graph.branches(), sidecar_names(graph.storage)) == ((), frozenset())
 
     def test_a_branch_goes_that_no_engine_deletes_beside_its_sidecar(self, demo_graph: DemoGraph) -> None:
         graph, plan = self.planned(demo_graph, 6)
@@ -219,15 +217,50 @@ class TestThroughTheEngine:
         class Stuck(Stub):
             def mutate(self, root: str, branch: str, query: str, params: Mapping[str, object]) -> int:
                 arm(graph, change=on_branch(branch))
-                return super().mutate(root, branch, query, params)
+                raise Stopped
 
             def delete_branch(self, root: str, name: str) -> None:
                 if sidecar_names(graph.storage):
                     raise EngineRecovery("its manifest delta differs")
                 super().delete_branch(root, name)
 
-        expire_rows(graph, plan, engine=Stuck(graph, {"mutate": [EngineFailure("no")]}))
+        expire_rows(graph, plan, engine=Stuck(graph, {}))
         assert (graph.branches(), sidecar_names(graph.storage)) == ((), frozenset())
+
+    @pytest.mark.parametrize("kind", [EngineFailure, EngineRecovery])
+    def test_what_the_engine_left_on_a_full_disk_goes_at_once(
+        self, demo_graph: DemoGraph, monkeypatch: pytest.MonkeyPatch, kind: type[EngineFailure]
+    ) -> None:
+        """Its sidecar, and the reference of a table to the branch, with which no engine deletes the branch."""
+        graph, plan = self.planned(demo_graph, 6, recovery_grace_seconds=900.0)
+        left: list[Path] = []
+
+        class Full(Stub):
+            def mutate(self, root: str, branch: str, query: str, params: Mapping[str, object]) -> int:
+                arm(graph, age_seconds=0, change=on_branch(branch))
+                left.append(Path(graph.uri, branch_reference(entry_of(graph, PERSON).path, branch)))
+                left[-1].parent.mkdir(parents=True, exist_ok=True)
+                left[-1].touch()
+                raise kind("No space left on device")
+
+            def delete_branch(self, root: str, name: str) -> None:
+                assert not any(path.exists() for path in left)
+                super().delete_branch(root, name)
+
+        waited = raising(AssertionError("nothing is pending"))
+        monkeypatch.setattr("omnigraph_ops.stages.expire_rows.delete.recover", lambda _graph: waited())
+        (stats,) = expire_rows(graph, plan, engine=Full(graph, {})).tables
+        assert "No space left on device" in (stats.error or "")
+        assert (graph.branches(), sidecar_names(graph.storage)) == ((), frozenset())
+        assert left and not any(path.exists() for path in left)
+
+    def test_a_failure_names_an_empty_branch_reference(self, demo_graph: DemoGraph) -> None:
+        graph, plan = self.planned(demo_graph, 6)
+        path = branch_reference(entry_of(graph, PERSON).path, "side")
+        graph.storage.write(path, b"")
+        engine = Stub(graph, {"create": [EngineFailure("EOF while parsing a value")]})
+        (stats,) = expire_rows(graph, plan, engine=engine).tables
+        assert (stats.error or "").startswith(f"EOF while parsing a value; {path} is an empty file")
 
     @pytest.mark.slow
     @pytest.mark.parametrize("step", ["create", "mutate"])

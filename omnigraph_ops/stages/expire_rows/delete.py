@@ -52,6 +52,7 @@ from omnigraph_ops.stages.expire_rows.plan import (
     unwritable,
 )
 from omnigraph_ops.stages.expire_rows.statements import Deletion, Way, deletion_of
+from omnigraph_ops.stages.recovery.empty_references import remove_references_of
 from omnigraph_ops.stages.recovery.recover import recover, withdraw_expiry
 
 ATTEMPTS = 5
@@ -199,6 +200,13 @@ class ExpiringTable:
             with self._turn():
                 self.engine.create_branch(self.root, name, self.plan.branch or _MAIN)
             yield
+        except EngineFailure:
+            # Its process has ended, and nobody else writes on that branch. What it left would stop this run, where the
+            # disk is full every open of the engine.
+            with contextlib.suppress(OpsError):
+                withdraw_expiry(self.graph, name)
+                remove_references_of(self.graph, name)
+            raise
         except DatasetMissing as error:
             # Another engine process that opened the graph meanwhile took ours for dead, and undid its write.
             raise EngineConflict(f"{error}; another process undid what was deleted on {name}") from error

@@ -151,17 +151,26 @@ def settle_empty_references(graph: Graph, grace: float) -> Iterator[RecoveryOutc
             refuse_frozen(graph)
             graph.run.pause(SETTLE_SECONDS)
             lasting = empty_references(graph)
-            yield from _remove(graph, keeper, [empty for empty in ready if empty in lasting])
+            yield from _remove(graph, [empty for empty in ready if empty in lasting], keeper)
     for empty in (e for e in found if e not in ready):
         why = problem if problem is not None and empty in old else "it was written within the grace period"
         yield _outcome(empty, "deferred", f"{why}, and an engine may be at work on it; deferred")
 
 
-def _remove(graph: Graph, keeper: LeaseKeeper, empties: Sequence[EmptyReference]) -> Iterator[RecoveryOutcome]:
+def remove_references_of(graph: Graph, branch: str) -> None:
+    """Remove the empty references to a branch of row expiry, whose process is gone. Destroys these files."""
+    for _ in _remove(graph, [empty for empty in empty_references(graph) if empty.branch == branch]):
+        continue  # what stays `check` names
+
+
+def _remove(
+    graph: Graph, empties: Sequence[EmptyReference], keeper: LeaseKeeper | None = None
+) -> Iterator[RecoveryOutcome]:
     for empty in empties:
         if _why_kept(graph, empty) is not None:
             continue  # `check` says why
-        keeper.assert_held()
+        if keeper is not None:
+            keeper.assert_held()
         for fault in take_unchanged(graph.storage, [empty.file]):
             yield _outcome(empty, FAILED, f"it stays: {fault.reason}")
             break
