@@ -5,6 +5,7 @@ Rows are compared by their stable ids. Without such ids a rewrite writes every i
 
 from __future__ import annotations
 
+import functools
 import json
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
@@ -49,10 +50,16 @@ def stale_indexes(dataset: Dataset, facts: TableFacts) -> frozenset[str]:
     live = {f.fragment_id: f.live_rows for f in facts.fragments}
     trees = {i.name: i for i in facts.indexes if index_type_of(i) == "BTREE" and (suspect or _is_behind(i, live))}
 
+    @functools.cache  # most indexes cover the same fragments
+    def rows_of(fragments: frozenset[int]) -> Runs:
+        return _rows(dataset, fragments)
+
     def is_stale(index: IndexFacts, entries: list[LanceFileReader]) -> bool:
-        covered = sum(rows for fragment, rows in live.items() if fragment in index.covered)
+        covered = index.covered.intersection(live)
+        if sum(int(file.num_rows()) for file in entries) < sum(live[fragment] for fragment in covered):
+            return True
         ids = np.sort(np.concatenate([np.zeros(0, np.uint64), *_ids(entries)]))
-        return len(ids) < covered or bool((ids[1:] == ids[:-1]).any()) or not _has_all(dataset, index, ids)
+        return bool((ids[1:] == ids[:-1]).any()) or not rows_of(covered).are_in(ids)
 
     stale = {name for name, found in _judged(dataset, trees, is_stale) if found}
     return frozenset(stale | {i.name for i in facts.indexes if stale and index_type_of(i) == "INVERTED"})
@@ -77,9 +84,7 @@ def with_dead_entries(dataset: Dataset, facts: TableFacts, kinds: Collection[str
     wanted = {i.name: i for i in facts.indexes if i.details in kinds}
     if not wanted or not dataset.has_stable_row_ids:
         return DeadEntries()
-    with lance_errors(f"list the rows of {dataset.uri}"):
-        scanner = dataset.scanner(columns=[], with_row_id=True, batch_size=_BATCH_ROWS)
-        there = Runs.of(batch.column("_rowid").to_numpy() for batch in scanner.to_batches())
+    there = _rows(dataset)
 
     def has_dead(_index: IndexFacts, entries: list[LanceFileReader]) -> bool:
         return not all(there.has(ids) for ids in _ids(entries))
@@ -142,6 +147,11 @@ class Runs:
         at = np.searchsorted(self.first, numbers, side="right") - 1
         return bool((at >= 0).all() and (numbers <= self.last[at]).all())
 
+    def are_in(self, numbers: Ids) -> bool:
+        """Whether all of its numbers are among these, which are sorted and stand once. Pure."""
+        found = np.searchsorted(numbers, self.last, side="right") - np.searchsorted(numbers, self.first)
+        return bool((found == self.last - self.first + np.uint64(1)).all())
+
 
 def has_updated_rows(dataset: Dataset) -> bool:
     """Whether there are rows that were updated after they were inserted, rewritten since or not. Reads."""
@@ -201,11 +211,13 @@ def _ids(files: Iterable[LanceFileReader]) -> Iterator[Ids]:
             yield batch.column(0).to_numpy()
 
 
-def _has_all(dataset: Dataset, index: IndexFacts, ids: Ids) -> bool:
-    """Whether the sorted row ids of an index are those of all rows that it covers, or more. Reads row ids alone."""
-    covered = [f for f in dataset.get_fragments() if f.fragment_id in index.covered]
-    if not covered:
-        return True
-    scanner = dataset.scanner(columns=[], with_row_id=True, batch_size=_BATCH_ROWS, fragments=covered)
-    there = Runs.of([ids])
-    return all(there.has(batch.column("_rowid").to_numpy()) for batch in scanner.to_batches())
+def _rows(dataset: Dataset, fragments: Collection[int] | None = None) -> Runs:
+    """The row ids of these fragments, or of all, less the deleted ones. Reads row ids alone."""
+    with lance_errors(f"list the rows of {dataset.uri}"):
+        wanted = None
+        if fragments is not None:
+            wanted = [f for f in dataset.get_fragments() if f.fragment_id in fragments]
+        if wanted == []:
+            return Runs.of(())
+        scanner = dataset.scanner(columns=[], with_row_id=True, batch_size=_BATCH_ROWS, fragments=wanted)
+        return Runs.of(batch.column("_rowid").to_numpy() for batch in scanner.to_batches())

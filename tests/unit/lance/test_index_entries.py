@@ -127,5 +127,9 @@ def test_numbers_are_kept_as_runs(batches: list[list[int]], runs: list[tuple[int
     assert list(zip(found.first.tolist(), found.last.tolist(), strict=True)) == runs
     there = np.array([n for numbers in batches for n in numbers], np.uint64)
     assert found.has(there)
+    ids = np.sort(there)
+    assert found.are_in(ids)
+    assert found.are_in(np.append(ids, np.uint64(2**41)))
+    assert not any(found.are_in(np.delete(ids, at)) for at in range(len(ids)))
     for absent in (0, 6, 2**40 + 1, 2**63):
         assert not found.has(np.array([absent, *there], np.uint64))
