@@ -98,7 +98,7 @@ def _no_reply(patch: pytest.MonkeyPatch) -> None:
 def _slow_down(patch: pytest.MonkeyPatch) -> None:
     """It landed, and nobody may look at it now."""
     slow = raising(OSError("Slow Down"))
-    when_asked(patch, lance.LanceDataset, "get_fragments", slow, about=f"/{MANIFEST_DIR}$", times=None)
+    when_asked(patch, lance.LanceDataset, "scanner", slow, about=f"/{MANIFEST_DIR}$", times=None)
 
 
 @pytest.mark.parametrize(("fault", "why"), [(_no_reply, OutcomeUnknown), (_slow_down, LanceFailure)])

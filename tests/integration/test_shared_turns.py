@@ -263,17 +263,20 @@ def test_a_publish_that_landed_and_failed_is_seen(
     demo_graph: DemoGraph, stamp: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     graph = demo_graph(stamp=stamp)
-    before = version_of(graph)
+    before, lost = version_of(graph), list[str]()
+
+    def fails() -> None:
+        lost.append("the answer")
+        raise OSError("the answer was lost")
 
     def reads_nothing_back() -> None:
-        lost = raising(OSError("the answer was lost"))
-        when_asked(monkeypatch, lance.LanceDataset, "get_fragments", lost, about=f"/{MANIFEST_DIR}$")
+        when_asked(monkeypatch, lance.LanceDataset, "scanner", fails, about=f"/{MANIFEST_DIR}$")
 
     when_published(monkeypatch, reads_nothing_back, after=True)
     with all_waiting(graph) as came:
         pass
     assert landed(came, *KEYS)
-    assert version_of(graph) == before + 1
+    assert (version_of(graph), len(lost)) == (before + 1, 1)
     assert check(graph).status is CheckStatus.CLEAN
 
 
