@@ -318,17 +318,17 @@ def safe_row_ids(written: bytes) -> bytes:
     unsafe = set(_unsafe(segments, values))
     if not unsafe:
         return written
-    runs = {number: np.split(values[number], _breaks(values[number])) for number in unsafe}
+    ends = {number: _breaks(values[number]) for number in unsafe}
     whole = np.concatenate(values)
-    offsets, name = whole - whole.min(), _width_of(whole)
-    made = RowIdSequence()
-    if _BYTES_OF_A_RANGE * sum(map(len, runs.values())) > np.dtype(_WIDTHS[name]).itemsize * len(whole):
+    name, made = _width_of(whole), RowIdSequence()
+    ranges = sum(len(breaks) + 1 for breaks in ends.values())
+    if _BYTES_OF_A_RANGE * ranges > np.dtype(_WIDTHS[name]).itemsize * len(whole):
         # Alone it has no earlier one.
-        packed = {"base": int(whole.min()), "content": offsets.astype(_WIDTHS[name]).tobytes()}
-        made.segments.append(RowIdSegment(array={name: packed}))
+        content = (whole - whole.min()).astype(_WIDTHS[name]).tobytes()
+        made.segments.append(RowIdSegment(array={name: {"base": int(whole.min()), "content": content}}))
     else:
-        for number, segment in enumerate(segments):
-            made.segments.extend(map(_range, runs[number]) if number in unsafe else (segment,))
+        for number, (segment, own) in enumerate(zip(segments, values, strict=True)):
+            made.segments.extend(map(_range, np.split(own, ends[number])) if number in unsafe else (segment,))
     return bytes(made.SerializeToString())
 
 
