@@ -108,7 +108,10 @@ def test_every_commit_that_can_be_opened_stays(demo_graph: DemoGraph, stamp: int
     assert not set(row(plan).versions) & set(before)
     (protected,) = (s.rows for s in Cleanup().view(plan).sections if s.title == "Protected versions")
     openable = [number for _, _, number, why in protected if why == "their commits can be opened"]
-    assert openable == ["4"], "in one row, whatever commits they are of"
+    # How many depends on which tables shared a publish.
+    alone = [p for p in row(plan).protected if [r.endswith("can be opened") for r in p.reasons] == [True]]
+    assert len(alone) > 1
+    assert openable == [str(len(alone))], "in one row, whatever commits they are of"
     assert not cleanup_all(graph, plan).failed
     assert states(graph) == before
     assert rows_everywhere(graph) == rows
