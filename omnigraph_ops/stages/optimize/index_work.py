@@ -34,6 +34,7 @@ from omnigraph_ops.lance.gateway import (
     lance_errors,
 )
 from omnigraph_ops.lance.tables import (
+    IndexFacts,
     build_index,
     build_text_again,
     fold_index,
@@ -269,11 +270,16 @@ def _build(writer: IndexWriter, dataset: Dataset, build: IndexBuild, progress: P
         writer.build_text(dataset, build.release, build.name, build.column, progress)
 
 
+def _facts_of(dataset: Dataset, name: str) -> IndexFacts | None:
+    """The index of that name at the open version; None where somebody dropped it. Reads."""
+    return next((index for index in index_facts(dataset) if index.name == name), None)
+
+
 def _build_again(writer: IndexWriter, dataset: Dataset, index: IndexFold, progress: Progress) -> None:
     """Build an index anew with what it was built with, which of a BTREE is nothing. Writes."""
-    (kind,) = (index_type_of(i) for i in index_facts(dataset) if i.name == index.name)
-    if kind == "BTREE":
-        build_index(dataset, index.columns[0], kind, index.name)
+    found = _facts_of(dataset, index.name)
+    if found is not None and index_type_of(found) == "BTREE":
+        build_index(dataset, index.columns[0], "BTREE", index.name)
         return
     column, parameters = text_parameters(dataset, index.name)
     if index.release is None:
@@ -317,7 +323,7 @@ def _fold_or_rebuild(writer: IndexWriter, dataset: Dataset, index: IndexFold, gu
     except LanceFailure as error:
         progress(f"folding index {index.name} failed: {error}")
         folds, reason = folds and not index.purge, str(error)  # where it covers every row it has to be written, too
-    found = next((i for i in index_facts(dataset) if i.name == index.name), None)
+    found = _facts_of(dataset, index.name)
     if folds and found is not None and found.segments == 1 and fragments <= found.covered:
         return
     kind = index_type_of(found) if found is not None and writer.lance.may_rebuild_indexes else None
@@ -354,7 +360,7 @@ def made_anew(writer: IndexWriter, dataset: Dataset, index: IndexFold | IndexBui
         return NewIndex(
             name=index.name, column=column, index_type=INVERTED, release=index.release, parameters=parameters
         )
-    found = next((i for i in index_facts(dataset) if i.name == index.name), None)
+    found = _facts_of(dataset, index.name)
     kind = index_type_of(found) if found is not None else None
     return None if kind is None else _new(dataset, index.name, index.columns[0], kind, index.release)
 

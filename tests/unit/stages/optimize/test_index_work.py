@@ -13,7 +13,7 @@ import pytest
 
 from omnigraph_ops.errors import LeaseHeld
 from omnigraph_ops.graph.plain import PlainGateway
-from omnigraph_ops.lance.gateway import LanceGateway
+from omnigraph_ops.lance.gateway import LanceFailure, LanceGateway
 from omnigraph_ops.models.optimize import IndexBuild, IndexFold, OptimizeDecision, TablePlan
 from omnigraph_ops.progress import SILENT
 from omnigraph_ops.stages.optimize.index_work import IndexWriter, fold, made_anew
@@ -108,3 +108,12 @@ def test_nothing_is_committed_once_another_run_took_over(table: Any, work: dict[
     with pytest.raises(LeaseHeld, match="taken over"):
         fold(WRITER, table, plan, guard, Effort(), SILENT)
     assert lance.dataset(table.uri).version == version
+
+
+def test_an_index_that_somebody_dropped_since_it_was_to_be_purged_is_a_failure_of_its_table(table: Any) -> None:
+    gone = replace(FOLD, rebuild=True, purge=True, name="gone_idx")
+    plan = TablePlan(
+        table_key="k", decision=OptimizeDecision.OPTIMIZE, read_version=1, lance_head_version=1, folds=(gone,)
+    )
+    with pytest.raises(LanceFailure, match=r"index gone_idx of .* could not be folded"):
+        fold(WRITER, table, plan, lambda: None, Effort(), SILENT)
