@@ -29,8 +29,6 @@ R = TypeVar("R")
 """The report of a stage."""
 D = TypeVar("D", bound=StageReport)
 """The report of a stage that plans first."""
-_MOST_NAMED = 5
-"""Tables that an error names."""
 
 
 T = TypeVar("T")
@@ -170,7 +168,7 @@ def not_read(tables: Sequence[str]) -> str:
     """The problem of a verb that only looks: tables that it could not look at, empty where there are none. Pure."""
     if not tables:
         return ""
-    many, named = count(len(tables), "table"), some(tables, _MOST_NAMED)
+    many, named = count(len(tables), "table"), some(tables)
     return f"{many} cannot be read: {named}; nothing was written; run `omnigraph-ops check`"
 
 

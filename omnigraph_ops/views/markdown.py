@@ -65,7 +65,10 @@ def ranges(versions: Iterable[int]) -> str:
     return ", ".join(shown)
 
 
-def some(texts: Sequence[str], most: int, separator: str = ", ") -> str:
+_MOST_NAMED = 5
+
+
+def some(texts: Sequence[str], most: int = _MOST_NAMED, separator: str = ", ") -> str:
     """The first of these texts, and how many more there are. Pure."""
     more = [f"and {len(texts) - most:,} more"] if len(texts) > most else []
     return separator.join([*texts[:most], *more])
@@ -73,7 +76,6 @@ def some(texts: Sequence[str], most: int, separator: str = ", ") -> str:
 
 _OF_ONE = re.compile(r"\S*/\S*|(?<=version )\d+|(?<=HEAD )\d+")
 """What differs between the messages of one cause: files and versions."""
-_MOST_OF_CAUSE = 5
 
 
 FailureRow = tuple[str, str, str]
@@ -94,7 +96,7 @@ def by_cause(found: Iterable[FailureRow]) -> Iterator[str]:
     for those in causes(found):
         task, _, message = those[0]
         names = tuple(dict.fromkeys(name for _, name, _ in those))
-        subject = " ".join(filter(None, (task, some(names, _MOST_OF_CAUSE))))
+        subject = " ".join(filter(None, (task, some(names))))
         differ = any(said != message for _, _, said in those)
         others = " (the others name their own files and versions)" if differ else ""
         yield f"{subject}: {message}{others}" if subject else f"{message}{others}"

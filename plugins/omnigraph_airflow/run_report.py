@@ -28,7 +28,6 @@ from omnigraph_ops.views.markdown import table as markdown_table
 from omnigraph_ops.views.view import View, first
 
 _MOST_ROWS = 50
-_MOST_NAMED = 5
 _SPARED = (SkipReason.BELOW_THRESHOLDS, SkipReason.AUTO_OFF)
 
 
@@ -355,7 +354,7 @@ def _decision(facts: RunFacts, stage: AnyPlanned, digest: str) -> str:
             f"to carry it out, trigger `{stage.dag_id}` with this graph, **Confirm** and this digest before it expires"
         )
         if facts.approvers:
-            then = f"{some(facts.approvers, _MOST_NAMED)} may answer the question of another run about it"
+            then = f"{some(facts.approvers)} may answer the question of another run about it"
         return f"{why[0].upper()}{why[1:]}. The digest of the plan is `{digest}`: {then}."
     when = f" at {moment(decision.decided_at_us)}" if decision.decided_at_us else ""
     void = f"; it does not count: {prose(decision.void)}" if decision.void else ""

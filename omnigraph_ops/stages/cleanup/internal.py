@@ -15,7 +15,8 @@ from typing import ClassVar
 from omnigraph_ops.coordination.graph_view import GraphView
 from omnigraph_ops.errors import CorruptGraph, OpsError, StalePlan
 from omnigraph_ops.graph.graph import Graph
-from omnigraph_ops.graph.layout import MANIFEST_DIR, any_version_of, chain_folder
+from omnigraph_ops.graph.lance_manifest import stored_versions
+from omnigraph_ops.graph.layout import MANIFEST_DIR, chain_folder
 from omnigraph_ops.graph.stamp import newest_foreign
 from omnigraph_ops.graph.state import TableEntry, by_id
 from omnigraph_ops.lance.gateway import Dataset, DatasetMissing
@@ -123,9 +124,8 @@ class InternalTables:
         """The versions of a table's chain that stay. Lists each chain once."""
         folder = chain_folder(entry.path, entry.branch)
         if folder not in there:
-            stored = (any_version_of(name) for name in self.graph.storage.list(f"{folder}/_versions"))
             gone = self.going.get(entry.path, ()) if entry.branch is None else ()
-            there[folder] = frozenset(v for v in stored if v is not None and v not in gone)
+            there[folder] = stored_versions(self.graph.storage, folder).difference(gone)
         return there[folder]
 
     def prove(self, entry: TableEntry, stays: Collection[int], lost_before: Collection[Where]) -> None:

@@ -54,7 +54,6 @@ ORPHANED_FORKS = "orphaned forks"
 _NO_POLICY = RetentionPolicy()
 _OPENABLE = re.compile(r"^commit \S+ can be opened$")
 _SMALL_KEEP = 3
-_MOST_NAMED = 5
 _MOST_REASONS = 10
 _MOST_ROWS = 200
 
@@ -175,7 +174,7 @@ class Cleanup(PartedStage[CleanupRequest, CleanupPlan, CleanupReport]):
     def removed(self, report: CleanupReport) -> list[str]:
         cleaned = [table for table in report.tables if table.old_versions_removed]
         versions, forks = sum(t.old_versions_removed for t in cleaned), len(report.orphaned_forks_removed)
-        of = some([t.table_key for t in cleaned], _MOST_NAMED)
+        of = some([t.table_key for t in cleaned])
         said = [f"{count(versions, 'version')} of {of}"] if cleaned else []
         return [*said, count(forks, "orphaned fork")] if forks else said
 

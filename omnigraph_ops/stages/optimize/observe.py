@@ -89,7 +89,6 @@ def policy_of(graph: Graph, spark_threshold_bytes: int | None = None) -> Optimiz
         ),
         auto=settings.auto,
         retrain_vectors=settings.retrain_vectors,
-        purges=settings.purge_deleted,
         deleted_share=0.0 if settings.purge_deleted else DELETED_SHARE,
         owns_config=graph.format.publishes,
     )

@@ -101,10 +101,13 @@ class OptimizePolicy(RewriteRules):
     """Only tables past a threshold."""
     retrain_vectors: bool = False
     """Whether vector indexes get the number of partitions that their rows want."""
-    purges: bool = False
-    """Whether no file keeps rows that are deleted, nor an index their values."""
     owns_config: bool = True
     """Whether auto-cleanup is to be removed from the configuration; a plain dataset's is its owner's."""
+
+    @property
+    def purges(self) -> bool:
+        """Whether no fragment may keep deleted rows, and so no index their values. Pure."""
+        return self.deleted_share == 0
 
     @property
     def exclude(self) -> Exclude | None:
@@ -120,11 +123,9 @@ class OptimizePolicy(RewriteRules):
     @property
     def cut(self) -> Cut | None:
         """How a task is made smaller, None when it never is. Pure."""
-        return (
-            None
-            if self.task_bytes is None
-            else partial(cut, most_bytes=self.task_bytes, deleted_share=self.deleted_share)
-        )
+        if self.task_bytes is None:
+            return None
+        return partial(cut, most_bytes=self.task_bytes, deleted_share=self.deleted_share)
 
 
 def plan_table(seen: TableObservation, policy: OptimizePolicy) -> TablePlan:

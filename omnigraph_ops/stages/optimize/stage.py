@@ -43,7 +43,6 @@ _SKIP_TEXT = {
 }
 
 _MOST_LEFT = 200
-_MOST_NAMED = 5
 
 
 class PlanRequest(RewriteTerms, BudgetTerms, TablesRequest):
@@ -149,7 +148,7 @@ class OptimizeStage(RunStage[OptimizeRequest, OptimizeReport]):
     def problem(self, report: OptimizeReport) -> str:
         if not report.failed:
             return ""
-        keys = some([t.table_key for t in report.failed], _MOST_NAMED)
+        keys = some([t.table_key for t in report.failed])
         others = "the others are done; " if any(t.committed and not t.error for t in report.tables) else ""
         return (
             f"optimize failed for {count(len(report.failed), 'table')}: {keys}; {others}"
