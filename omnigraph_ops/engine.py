@@ -17,7 +17,7 @@ import re
 import signal
 import subprocess
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -134,6 +134,14 @@ class EngineCli:
             given = ("--params-file", str(values)) if params else ()
             out = self._run("mutate", "--store", root, "--branch", branch, "--query", str(source), *given, "--json")
         return _touched(out)
+
+    def load(self, root: str, branch: str, lines: Iterable[str]) -> None:
+        """Load JSON lines into a branch; a row whose key is there replaces that one. Writes."""
+        with scratch_folder() as folder:
+            data = folder / "rows.jsonl"
+            with in_scratch():
+                data.write_text("\n".join(lines), encoding="utf-8")
+            self._run("load", root, "--branch", branch, "--data", str(data), "--mode", "merge", "--json")
 
     def _run(self, *arguments: str) -> str:
         return _process([self.path, *arguments], self.timeout_seconds, self.environment)

@@ -5,8 +5,8 @@ from __future__ import annotations
 import hashlib
 import json
 import re
-from collections.abc import Callable, Collection, Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Iterator, Mapping
+from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
@@ -26,6 +26,13 @@ from omnigraph_ops.storage.store import Storage
 
 _BTREE_SCALARS = frozenset({"Bool", "I32", "I64", "U32", "U64", "F32", "F64", "Date", "DateTime"})
 _READINGS, _READING_SECONDS = 12, 0.3
+_BLANKS: Mapping[str, object] = {
+    "String": "",
+    "Bool": False,
+    **dict.fromkeys(("I32", "I64", "U32", "U64", "F32", "F64"), 0),
+    "Date": "1970-01-01",
+    "DateTime": "1970-01-01T00:00:00Z",
+}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -261,6 +268,10 @@ class TypeFacts:
     """String properties without key, constraint, enum or a use by another property."""
     required_blobs: tuple[str, ...] = ()
     """Blobs that no row may lack."""
+    blanks: Mapping[str, object] = field(default_factory=dict)
+    """Of the other properties that no row may lack and that no constraint judges: a value that says nothing."""
+    judged: tuple[str, ...] = ()
+    """Properties outside the key that no row may lack and that a constraint judges."""
     from_type: str | None = None
     to_type: str | None = None
 
@@ -283,13 +294,18 @@ def _facts(raw: dict[str, Any]) -> TypeFacts:
     constraints = [_constraint(c) for c in raw["constraints"]]
     bound = {name for kind, names in constraints if kind != "index" for name in names}
     used = set(_strings([[p["annotations"], p.get("embed_source")] for p in raw["properties"]]))
+    key = next((names for kind, names in constraints if kind == "key"), ())
+    required = {p["name"]: p["prop_type"] for p in raw["properties"] if not p["prop_type"]["nullable"]}
+    blobs = tuple(name for name, prop_type in required.items() if prop_type["scalar"] == "Blob")
     return TypeFacts(
         name=str(raw["name"]),
-        key=next((names for kind, names in constraints if kind == "key"), ()),
+        key=key,
         plain_strings=tuple(
             p["name"] for p in raw["properties"] if _is_string(p["prop_type"]) and p["name"] not in bound | used
         ),
-        required_blobs=tuple(p["name"] for p in raw["properties"] if _is_required_blob(p["prop_type"])),
+        required_blobs=blobs,
+        blanks={name: _blank(required[name]) for name in required if name not in bound and name not in blobs},
+        judged=tuple(name for name in required if name in bound and name not in key),
         from_type=_type_name(raw.get("from_type")),
         to_type=_type_name(raw.get("to_type")),
     )
@@ -307,8 +323,14 @@ def _is_string(prop_type: dict[str, Any]) -> bool:
     return prop_type["scalar"] == "String" and not prop_type["list"] and prop_type["enum_values"] is None
 
 
-def _is_required_blob(prop_type: dict[str, Any]) -> bool:
-    return prop_type["scalar"] == "Blob" and not prop_type["nullable"]
+def _blank(prop_type: dict[str, Any]) -> object:
+    """A value of that type as a line of the engine's load has it. Pure."""
+    scalar = prop_type["scalar"]
+    if prop_type["list"]:
+        return []
+    if prop_type["enum_values"] is not None:
+        return prop_type["enum_values"][0]
+    return [1] * int(scalar["Vector"]) if isinstance(scalar, dict) else _BLANKS[scalar]
 
 
 def _type_name(raw: Any) -> str | None:

@@ -71,6 +71,8 @@ class Expired:
 
 Keys: TypeAlias = pa.Array
 """Values of one column of some rows."""
+Rows: TypeAlias = pa.Table
+"""Values of some columns of some rows."""
 
 
 def clock_of(dataset: Dataset, column: str, unit: EpochUnit | None) -> Clock:
@@ -114,10 +116,15 @@ def count_below(dataset: Dataset, clock: Clock, cut: int) -> int:
         return int(dataset.count_rows(filter=clock.below(cut)))
 
 
-def keys_below(dataset: Dataset, clock: Clock, cut: int, column: str) -> Keys:
-    """One column of the rows strictly below the cut. Reads."""
+def columns_below(dataset: Dataset, clock: Clock, cut: int, columns: Sequence[str]) -> Rows:
+    """Some columns of the rows strictly below the cut. Reads."""
     with lance_errors(f"read the expired rows of {dataset.uri}"):
-        return dataset.to_table(columns=[column], filter=clock.below(cut)).column(0).combine_chunks()
+        return dataset.to_table(columns=list(columns), filter=clock.below(cut)).combine_chunks()
+
+
+def ids_below(dataset: Dataset, clock: Clock, cut: int) -> Keys:
+    """The ids of the rows strictly below the cut. Reads."""
+    return columns_below(dataset, clock, cut, ("id",)).column(0).combine_chunks()
 
 
 def ids_left(dataset: Dataset, ids: Keys) -> Keys:

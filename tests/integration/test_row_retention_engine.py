@@ -8,7 +8,7 @@ import shutil
 import subprocess
 import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -83,6 +83,9 @@ class Stub(EngineCli):
     def merge(self, root: str, source: str, target: str) -> None:
         self._do("merge")
 
+    def load(self, root: str, branch: str, lines: Iterable[str]) -> None:
+        self._do("load")
+
     def mutate(self, root: str, branch: str, query: str, params: Mapping[str, object]) -> int:
         self._do("mutate")
         return 0
@@ -95,7 +98,7 @@ Ids = dict[str, list[str]]
 def expiring(graph: Graph, plan: RowRetentionPlan) -> Ids:
     """The rows of a plan, and the edges at them. Reads."""
     state = graph.state()
-    rows = planning.Aged.of(graph, state, plan.tables[0]).keys("id")
+    rows = planning.Aged.of(graph, state, plan.tables[0]).ids()
     edges = planning.edges_at(graph, state, planning.edges_of(read_type_facts(graph.storage), PERSON), rows)
     return {PERSON: rows.to_pylist(), **{key: found.to_pylist() for key, found in edges.items()}}
 
@@ -299,7 +302,7 @@ class TestThroughTheEngine:
     def test_rows_that_another_writer_renewed_do_not_count_as_deleted(self, demo_graph: DemoGraph, step: str) -> None:
         """Neither where nothing was merged, nor where what was to go is known precisely."""
         graph, plan = self.planned(demo_graph, 6)
-        only = f"id = '{planning.Aged.of(graph, graph.state(), plan.tables[0]).keys('id')[0].as_py()}'"
+        only = f"id = '{planning.Aged.of(graph, graph.state(), plan.tables[0]).ids()[0].as_py()}'"
         write(graph, PERSON, lambda dataset: dataset.update({"joined": "cast(now() as date)"}, where=only))
         engine = Deletes(graph, expiring(graph, plan), {step: [EngineFailure("no")]})
         (stats,) = expire_rows(graph, plan, engine=engine).tables
@@ -338,7 +341,7 @@ class TestThroughTheEngine:
     ) -> None:
         """Whatever another writer renewed meanwhile, and whatever ends the next attempt."""
         graph, plan = self.planned(demo_graph, 6, lease_wait_seconds=0.3)
-        only = f"id = '{planning.Aged.of(graph, graph.state(), plan.tables[0]).keys('id')[0].as_py()}'"
+        only = f"id = '{planning.Aged.of(graph, graph.state(), plan.tables[0]).ids()[0].as_py()}'"
 
         class Refusing(Deletes):
             def merge(self, root: str, source: str, target: str) -> None:
@@ -359,7 +362,7 @@ class TestThroughTheEngine:
         """A merge of 0.7.2 deletes on top of a version that it did not plan on."""
         graph, plan = self.planned(demo_graph, stamp)
         before = planning.Aged.of(graph, graph.state(), plan.tables[0])
-        gone = before.keys("id").slice(0, 1)
+        gone = before.ids().slice(0, 1)
         only = f"id = '{gone[0].as_py()}'"
         value = "now()" if renewed else "joined"
         write(graph, PERSON, lambda dataset: dataset.update({"joined": f"cast({value} as date)"}, where=only))
@@ -527,7 +530,7 @@ class TestThroughTheEngine:
         if stamp == 6:
             assert plan_row_retention(graph, [JOINED], bounds=RowBounds(max_share=1)).total_rows > 0
             return
-        with pytest.raises(InvalidInput, match="updates no type whose Blob 'scan' is required"):
+        with pytest.raises(InvalidInput, match="no row can be marked whose Blob 'scan' is required"):
             plan_row_retention(graph, [JOINED], bounds=RowBounds(max_share=1))
 
     def test_branches(self, demo_graph: DemoGraph, stamp: int) -> None:

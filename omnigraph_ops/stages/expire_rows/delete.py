@@ -35,7 +35,7 @@ from omnigraph_ops.graph.schema import read_type_facts
 from omnigraph_ops.graph.sidecars import engine_root
 from omnigraph_ops.graph.state import TableEntry
 from omnigraph_ops.lance.gateway import DatasetMissing
-from omnigraph_ops.lance.rows import Keys, among, besides, ids_left
+from omnigraph_ops.lance.rows import Keys, Rows, among, besides, ids_left
 from omnigraph_ops.models.rows import EdgeRows, RowRetentionPlan, TableRowPlan, TableRowStats
 from omnigraph_ops.progress import Progress
 from omnigraph_ops.quantities import count
@@ -51,7 +51,7 @@ from omnigraph_ops.stages.expire_rows.plan import (
     state_of,
     unwritable,
 )
-from omnigraph_ops.stages.expire_rows.statements import Deletion, Way, deletion_of
+from omnigraph_ops.stages.expire_rows.statements import Deletion, Load, Query, deletion_of
 from omnigraph_ops.stages.recovery.empty_references import remove_references_of
 from omnigraph_ops.stages.recovery.recover import recover, withdraw_expiry
 
@@ -83,7 +83,8 @@ class _Base:
     rows: dict[str, int]
     """Of every table."""
     ids: Keys
-    keys: Keys
+    named: Rows
+    """What the engine is told of each of them."""
     edges: dict[str, Keys]
 
     def rows_after(self, table_key: str) -> dict[str, int]:
@@ -217,22 +218,27 @@ class ExpiringTable:
         """What is below the cut on the fresh branch; bounds count here, too. Reads."""
         aged = self._approved(name)
         aged.refuse_over_bounds(self.plan, self.table)
-        ids = aged.keys("id")
+        found = aged.columns(*dict.fromkeys(("id", *self.deletion.columns)))
+        ids = found.column("id").combine_chunks()
         return _Base(
             entry=aged.entry,
             rows=rows_in(self.graph, aged.state),
             ids=ids,
-            keys=aged.keys(self.deletion.key) if self.deletion.way is not Way.CUT else ids,
+            named=found.select(self.deletion.columns),
             edges=edges_at(self.graph, aged.state, self.ends, ids),
         )
 
     def _delete_on(self, name: str, base: _Base) -> None:
         done = 0
-        for query in self.deletion.queries(self.table.cut, base.keys.to_pylist(), name):
+        for step in self.deletion.steps(self.table.cut, base.named, name):
             with self._turn():
-                self.engine.mutate(self.root, name, query.text, query.params)
-            done += query.rows
-            if query.rows:
+                match step:
+                    case Load():
+                        self.engine.load(self.root, name, step.lines)
+                    case Query():
+                        self.engine.mutate(self.root, name, step.text, step.params)
+            done += step.rows
+            if step.rows:
                 self.progress(f"{self.table.table_key}: {done:,} of {count(len(base.ids), 'row')}")
 
     def _prove(self, name: str, base: _Base) -> None:
@@ -260,7 +266,7 @@ class ExpiringTable:
             EngineConflict, or `doubt`: expired rows are still there.
         """
         aged = self._aged(self.plan.branch)
-        if len(among(aged.keys("id"), base.ids)):
+        if len(among(aged.ids(), base.ids)):
             self.merging(0, ())
             raise doubt or EngineConflict(f"the merge of {self.table.table_key} is not in effect")
         edges, dangling = {}, []

@@ -20,12 +20,14 @@ from omnigraph_ops.lance.gateway import Dataset, DatasetMissing, live_rows, vers
 from omnigraph_ops.lance.rows import (
     Clock,
     Keys,
+    Rows,
     besides,
     clock_of,
+    columns_below,
     count_below,
     expired_rows,
+    ids_below,
     ids_left,
-    keys_below,
     touching,
 )
 from omnigraph_ops.lance.tables import index_facts, inherited_indexes
@@ -146,9 +148,13 @@ class Aged:
         """Rows below the cut. Reads."""
         return count_below(self.dataset, self.clock, self.cut)
 
-    def keys(self, column: str) -> Keys:
-        """One column of the rows below the cut. Reads."""
-        return keys_below(self.dataset, self.clock, self.cut, column)
+    def ids(self) -> Keys:
+        """The ids of the rows below the cut. Reads."""
+        return ids_below(self.dataset, self.clock, self.cut)
+
+    def columns(self, *names: str) -> Rows:
+        """Some columns of the rows below the cut. Reads."""
+        return columns_below(self.dataset, self.clock, self.cut, names)
 
     def refuse_another(self, graph: Graph, table: TableRowPlan) -> None:
         """Raise `StalePlan` unless this is the table that was counted, with the properties that it had. Reads."""
@@ -192,7 +198,7 @@ class Aged:
                 then = replace(self, dataset=graph.open_version(self.entry, version))
             except DatasetMissing:
                 continue
-            if lost := besides(ids_left(then.dataset, gone), then.keys("id")).to_pylist():
+            if lost := besides(ids_left(then.dataset, gone), then.ids()).to_pylist():
                 ids = ", ".join(map(repr, lost[:_NAMED])) + (" …" if len(lost) > _NAMED else "")
                 return _RENEWED.format(rows=len(lost), ids=ids, version=version)
         return None
@@ -341,7 +347,7 @@ class _RowPlanner:
         ends = edges_of(self.facts, policy.table_key)
         if not ends:
             return ()
-        ids = keys_below(dataset, clock_of(dataset, policy.property, policy.unit), cut, "id")
+        ids = ids_below(dataset, clock_of(dataset, policy.property, policy.unit), cut)
         found = edges_at(self.graph, self.state, ends, ids)
         return tuple(EdgeRows(table_key=key, rows=len(edges)) for key, edges in found.items())
 

@@ -1,22 +1,29 @@
-"""The engine's mutation queries that delete expired rows, per what its language can say. Pure.
+"""What the engine is told to delete expired rows, per what its language can say. Pure.
 
 A mutation compares one property with one value. Integers compare; a Date or a DateTime does not, on either
-generation, so those rows are named by their key. The releases before 0.9.0 commit to every edge table beside a
-node type with each delete and publish only those that lost edges, so there the rows are marked first, by their
-key, and deleted by one statement.
+generation, so those rows are told by their key: a load replaces them by rows that have nothing but the key and a mark,
+and one statement deletes what has the mark. A type that such a row does not fit is deleted by a statement per row, but
+not by the releases before 0.9.0: they commit to every edge table beside a node type with each delete and publish only
+those that lost edges.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+import json
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from datetime import date, datetime
 from enum import StrEnum
+from typing import TypeAlias
 
 from omnigraph_ops.engine import EngineRelease
 from omnigraph_ops.errors import InvalidInput
 from omnigraph_ops.graph.schema import TableSpec, TypeFacts
+from omnigraph_ops.lance.rows import Rows
 
 KEYS_PER_QUERY = 100
+ROWS_PER_LOAD, BYTES_PER_LOAD = 8_000, 8 << 20
+"""0.9.0 takes 8,192 rows and 32 MiB of Arrow in one; a line of JSON is at least half as long as its row of Arrow."""
 _KEY_TYPES = frozenset({"String", "I32", "I64", "U32", "U64"})
 _ENDPOINTS = frozenset({"from", "to"})
 _INTEGERS = frozenset({"I32", "I64", "U32", "U64"})
@@ -27,10 +34,22 @@ class Way(StrEnum):
 
     CUT = "cut"
     """One statement that compares the property."""
+    MARK = "mark"
+    """Loads that mark the rows, then one delete of what is marked."""
     KEYS = "keys"
     """A statement per row, many to a query."""
-    MARK = "mark"
-    """An update per row, then one delete of what was marked."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Load:
+    """Rows that replace those of the same key."""
+
+    lines: tuple[str, ...]
+    """JSON, as the engine's `load` reads it."""
+
+    @property
+    def rows(self) -> int:
+        return len(self.lines)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -38,9 +57,12 @@ class Query:
     """One mutation query with its parameters."""
 
     text: str
-    params: dict[str, object]
-    rows: int
+    params: dict[str, object] = field(default_factory=dict)
+    rows: int = 0
     """How many it is about; 0 where only the engine can tell."""
+
+
+Step: TypeAlias = Load | Query
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -50,29 +72,44 @@ class Deletion:
     type_name: str
     property: str
     way: Way
-    key: str = ""
+    columns: tuple[str, ...] = ()
+    """Whose values the engine is told of each row: the key, and what a constraint judges."""
     key_type: str = ""
     marker: str = ""
+    blanks: Mapping[str, object] = field(default_factory=dict)
 
-    def queries(self, cut: int, keys: Sequence[str | int], mark: str) -> Iterator[Query]:
-        """The queries in their order. Pure."""
-        if self.way is Way.CUT:
-            where = f"{self.property} < {cut}"
-            yield Query(text=f"query expire() {{ delete {self.type_name} where {where} }}", params={}, rows=0)
-            return
-        statement = f"delete {self.type_name}"
-        if self.way is Way.MARK:
-            statement = f'update {self.type_name} set {{ {self.marker}: "{mark}" }}'
-        for start in range(0, len(keys), KEYS_PER_QUERY):
-            yield self._by_key(statement, keys[start : start + KEYS_PER_QUERY])
-        if self.way is Way.MARK:
-            text = f'query expire() {{ delete {self.type_name} where {self.marker} = "{mark}" }}'
-            yield Query(text=text, params={}, rows=0)
+    def steps(self, cut: int, rows: Rows, mark: str) -> Iterator[Step]:
+        """What the engine is told, in order, about rows that have `columns`. Pure."""
+        match self.way:
+            case Way.CUT:
+                yield self._delete(f"{self.property} < {cut}")
+            case Way.MARK:
+                yield from self._loads(rows, mark)
+                yield self._delete(f'{self.marker} = "{mark}"')
+            case Way.KEYS:
+                for batch in rows.to_batches(max_chunksize=KEYS_PER_QUERY):
+                    yield self._by_key(batch.column(0).to_pylist())
 
-    def _by_key(self, statement: str, keys: Sequence[str | int]) -> Query:
+    def _delete(self, where: str) -> Query:
+        return Query(text=f"query expire() {{ delete {self.type_name} where {where} }}")
+
+    def _loads(self, rows: Rows, mark: str) -> Iterator[Load]:
+        lines, size = list[str](), 0
+        for batch in rows.to_batches(max_chunksize=ROWS_PER_LOAD):
+            for row in batch.to_pylist():
+                data = {**self.blanks, **row, self.marker: mark}
+                lines.append(json.dumps({"type": self.type_name, "data": data}, default=_iso))
+                size += len(lines[-1])
+                if len(lines) == ROWS_PER_LOAD or size >= BYTES_PER_LOAD:
+                    yield Load(lines=tuple(lines))
+                    lines, size = [], 0
+        if lines:
+            yield Load(lines=tuple(lines))
+
+    def _by_key(self, keys: list[str | int]) -> Query:
         names = [f"k{number}" for number in range(len(keys))]
         head = ", ".join(f"${name}: {self.key_type}" for name in names)
-        body = "\n".join(f"  {statement} where {self.key} = ${name}" for name in names)
+        body = "\n".join(f"  delete {self.type_name} where {self.columns[0]} = ${name}" for name in names)
         return Query(
             text=f"query expire({head}) {{\n{body}\n}}", params=dict(zip(names, keys, strict=True)), rows=len(keys)
         )
@@ -107,23 +144,23 @@ def deletion_of(
             f"{spec.table_key}: the engine's deletes compare no dates, so rows are named by their key, and this type "
             "has no @key of one String or integer; an integer property can expire it; nothing was deleted"
         )
-    by_key = Deletion(type_name=facts.name, property=property_name, way=Way.KEYS, key=key, key_type=types[key])
-    if release is None or not (release.moves_unmatched_edges and has_edges):
-        return by_key
-    return _marked(spec, facts, by_key, release)
+    by_key = Deletion(type_name=facts.name, property=property_name, way=Way.KEYS, columns=(key,), key_type=types[key])
+    if facts.plain_strings and not facts.required_blobs:
+        marker, columns = facts.plain_strings[0], (key, *facts.judged)
+        return replace(by_key, way=Way.MARK, marker=marker, columns=columns, blanks=facts.blanks)
+    if release is not None and release.moves_unmatched_edges and has_edges:
+        raise InvalidInput(f"{spec.table_key}: {_unmarkable(facts, release)}; nothing was deleted")
+    return by_key
 
 
-def _marked(spec: TableSpec, facts: TypeFacts, by_key: Deletion, release: EngineRelease) -> Deletion:
-    marker = next(iter(facts.plain_strings), "")
-    if not marker:
-        raise InvalidInput(
-            f"{spec.table_key}: omnigraph {release.text} deletes dated nodes beside edges only by a plain String "
-            "property to mark them with, and this type has none; an integer property can expire it; nothing was deleted"
-        )
+def _unmarkable(facts: TypeFacts, release: EngineRelease) -> str:
+    """Why a release that deletes nodes beside edges only by a mark cannot mark them. Pure."""
+    why = "only by a plain String property to mark them with, and this type has none"
     if facts.required_blobs:
-        raise InvalidInput(
-            f"{spec.table_key}: omnigraph {release.text} deletes dated nodes beside edges only by marking them, and it "
-            f"updates no type whose Blob {facts.required_blobs[0]!r} is required; an integer property can expire "
-            "it; nothing was deleted"
-        )
-    return replace(by_key, way=Way.MARK, marker=marker)
+        why = f"only by marking them, and no row can be marked whose Blob {facts.required_blobs[0]!r} is required"
+    return f"omnigraph {release.text} deletes dated nodes beside edges {why}; an integer property can expire it"
+
+
+def _iso(value: date | datetime) -> str:
+    """A Date or DateTime as a line of JSON has it. Pure."""
+    return value.isoformat()

@@ -17,7 +17,7 @@ from omnigraph_ops.graph.layout import (
     SCHEMA_STATE_FILE,
     STAGING_SUFFIX,
 )
-from omnigraph_ops.graph.schema import read_contract
+from omnigraph_ops.graph.schema import read_contract, read_type_facts
 from omnigraph_ops.storage.store import Storage
 from tests.conftest import DemoGraph
 
@@ -105,3 +105,37 @@ def test_files_that_disagree_for_good_are_named_at_once(folder: Path) -> None:
     with pytest.raises(ContractError, match="restore both files"):
         later(storage)
     assert storage.listings == 2
+
+
+@pytest.mark.parametrize(
+    "constraints",
+    [
+        [{"Key": ["name"]}, {"Unique": ["code"]}, {"Range": {"property": "size", "min": 1}}, {"Index": ["vec"]}],
+        [
+            {"kind": "key", "fields": [{"property_name": "name"}]},
+            {"kind": "unique", "fields": [{"property_name": "code"}]},
+            {"kind": "range", "field": {"property_name": "size"}, "min": 1},
+            {"kind": "index", "fields": [{"property_name": "vec"}]},
+        ],
+    ],
+    ids=["stamp 3", "stamp 6"],
+)
+def test_what_a_row_cannot_lack(demo_graph: DemoGraph, constraints: list[object]) -> None:
+    def prop(name: str, scalar: object, *, enum: object = None, **more: bool) -> dict[str, object]:
+        kind = {"scalar": scalar, "list": False, "nullable": False, "enum_values": enum, **more}
+        return {"name": name, "prop_type": kind, "annotations": []}
+
+    properties = [
+        *(prop("name", "String"), prop("code", "String"), prop("size", "I32"), prop("title", "String")),
+        *(prop("kind", "String", enum=["a", "b"]), prop("tags", "Date", list=True), prop("vec", {"Vector": 2})),
+        *(prop("day", "Date"), prop("at", "DateTime"), prop("ok", "Bool"), prop("rate", "F64")),
+        *(prop("scan", "Blob"), prop("note", "String", nullable=True)),
+    ]
+    storage = demo_graph().storage
+    node = {"name": "Doc", "properties": properties, "constraints": constraints}
+    storage.write(SCHEMA_IR_FILE, json.dumps({"nodes": [node], "edges": []}).encode())
+    facts = read_type_facts(storage)["node:Doc"]
+    assert (facts.key, facts.judged, facts.required_blobs) == (("name",), ("code", "size"), ("scan",))
+    assert facts.plain_strings == ("title", "note")
+    texts = {"title": "", "kind": "a", "day": "1970-01-01", "at": "1970-01-01T00:00:00Z"}
+    assert facts.blanks == {**texts, "tags": [], "vec": [1, 1], "ok": False, "rate": 0}

@@ -5,8 +5,10 @@ from __future__ import annotations
 import json
 import re
 from dataclasses import replace
+from datetime import UTC, datetime
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
 
 from omnigraph_ops import serde
@@ -37,7 +39,16 @@ from omnigraph_ops.models.rows import (
 from omnigraph_ops.requests import build
 from omnigraph_ops.stages.expire_rows.plan import over_bounds
 from omnigraph_ops.stages.expire_rows.stage import ExpireRows, ExpireRowsRequest
-from omnigraph_ops.stages.expire_rows.statements import KEYS_PER_QUERY, Deletion, Way, deletion_of
+from omnigraph_ops.stages.expire_rows.statements import (
+    BYTES_PER_LOAD,
+    KEYS_PER_QUERY,
+    ROWS_PER_LOAD,
+    Deletion,
+    Load,
+    Query,
+    Way,
+    deletion_of,
+)
 from omnigraph_ops.views import markdown
 from omnigraph_ops.views.view import plain_text
 
@@ -64,7 +75,11 @@ EDGE = TableSpec(
     properties=(prop("since", "Date"), prop("at_s", "I64"), prop("to", "I64")),
     indexed=(),
 )
-KEYED = TypeFacts(name="Event", key=("name",), plain_strings=("note",))
+KEYED = TypeFacts(name="Event", key=("name",), plain_strings=("note",), blanks={"vec": [1, 1]})
+
+
+def named(*keys: str) -> pa.Table:
+    return pa.table({"name": keys})
 
 
 def policies(entries: list[dict[str, object]]) -> tuple[RowPolicy, ...]:
@@ -182,12 +197,41 @@ class TestCut:
 class TestStatements:
     def test_an_integer_is_compared_by_the_engine(self) -> None:
         deletion = deletion_of(NODE, KEYED, "at_ms", has_edges=True, release=OLD)
-        (query,) = deletion.queries(1_700, ("e1",), "mark")
-        assert (query.text, query.params) == ("query expire() { delete Event where at_ms < 1700 }", {})
+        assert deletion.columns == ()
+        (query,) = deletion.steps(1_700, named("e1"), "mark")
+        assert query == Query(text="query expire() { delete Event where at_ms < 1700 }")
 
-    def test_a_date_is_not_so_rows_are_named_by_key(self) -> None:
+    @pytest.mark.parametrize("release", [OLD, NEW, None])
+    def test_a_date_is_not_so_rows_are_marked_and_deleted_at_once(self, release: EngineRelease | None) -> None:
+        deletion = deletion_of(NODE, KEYED, "happened_at", has_edges=True, release=release)
+        load, delete = deletion.steps(0, named("e1", 'e"2'), "mark-1")
+        assert isinstance(load, Load)
+        assert [json.loads(line) for line in load.lines] == [
+            {"type": "Event", "data": {"name": key, "note": "mark-1", "vec": [1, 1]}} for key in ("e1", 'e"2')
+        ]
+        assert delete == Query(text='query expire() { delete Event where note = "mark-1" }')
+
+    def test_what_a_constraint_judges_keeps_its_value(self) -> None:
+        deletion = deletion_of(NODE, replace(KEYED, judged=("since", "n")), "happened_at", has_edges=True, release=NEW)
+        assert deletion.columns == ("name", "since", "n")
+        rows = pa.table({"name": ["e1"], "since": [datetime(2026, 1, 2, 3, tzinfo=UTC)], "n": [3]})
+        load, _ = deletion.steps(0, rows, "m")
+        assert isinstance(load, Load)
+        data = {"name": "e1", "since": "2026-01-02T03:00:00+00:00", "n": 3, "note": "m", "vec": [1, 1]}
+        assert json.loads(load.lines[0])["data"] == data
+
+    def test_a_load_is_bounded_in_rows_and_in_bytes(self) -> None:
         deletion = deletion_of(NODE, KEYED, "happened_at", has_edges=True, release=NEW)
-        (query,) = deletion.queries(1_700, ("e1", 'e"2'), "mark")
+        rows = named(*(f"e{n}" for n in range(ROWS_PER_LOAD + 1)))
+        assert [s.rows for s in deletion.steps(0, rows, "m")] == [ROWS_PER_LOAD, 1, 0]
+        wide = replace(deletion, blanks={"vec": [1] * (BYTES_PER_LOAD // 6)})
+        assert [s.rows for s in wide.steps(0, named("e1", "e2", "e3"), "m")] == [2, 1, 0]
+
+    @pytest.mark.parametrize("unfit", [{"plain_strings": ()}, {"required_blobs": ("scan",)}])
+    def test_where_no_row_can_be_marked_each_is_named_by_its_key(self, unfit: dict[str, tuple[str, ...]]) -> None:
+        deletion = deletion_of(NODE, replace(KEYED, **unfit), "happened_at", has_edges=True, release=NEW)
+        (query,) = deletion.steps(1_700, named("e1", 'e"2'), "mark")
+        assert isinstance(query, Query)
         assert query.text == (
             "query expire($k0: String, $k1: String) {\n"
             "  delete Event where name = $k0\n  delete Event where name = $k1\n}"
@@ -195,16 +239,9 @@ class TestStatements:
         assert query.params == {"k0": "e1", "k1": 'e"2'}
 
     def test_many_keys_are_many_queries(self) -> None:
-        deletion = deletion_of(NODE, KEYED, "happened_at", has_edges=False, release=OLD)
-        assert deletion.way is Way.KEYS
-        sizes = [q.rows for q in deletion.queries(0, [str(n) for n in range(KEYS_PER_QUERY + 1)], "mark")]
-        assert sizes == [KEYS_PER_QUERY, 1]
-
-    def test_before_090_nodes_beside_edges_are_marked_and_deleted_at_once(self) -> None:
-        deletion = deletion_of(NODE, KEYED, "happened_at", has_edges=True, release=OLD)
-        update, delete = deletion.queries(0, ("e1",), "mark-1")
-        assert 'update Event set { note: "mark-1" } where name = $k0' in update.text
-        assert delete.text == 'query expire() { delete Event where note = "mark-1" }'
+        deletion = deletion_of(NODE, replace(KEYED, plain_strings=()), "happened_at", has_edges=False, release=OLD)
+        rows = named(*(str(n) for n in range(KEYS_PER_QUERY + 1)))
+        assert [q.rows for q in deletion.steps(0, rows, "mark")] == [KEYS_PER_QUERY, 1]
 
     @pytest.mark.parametrize(
         ("spec", "facts", "property_name", "release", "words"),
@@ -220,7 +257,7 @@ class TestStatements:
                 replace(KEYED, required_blobs=("scan",)),
                 "happened_at",
                 OLD,
-                "no type whose Blob 'scan' is required",
+                "no row can be marked whose Blob 'scan' is required",
             ),
             (EDGE, TypeFacts(name="At"), "since", NEW, "only an integer property can expire edges"),
             (EDGE, TypeFacts(name="At"), "to", NEW, "`to` is an endpoint"),
