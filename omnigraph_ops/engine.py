@@ -141,7 +141,7 @@ class EngineCli:
             data = folder / "rows.jsonl"
             with in_scratch():
                 data.write_text("\n".join(lines), encoding="utf-8")
-            self._run("load", root, "--branch", branch, "--data", str(data), "--mode", "merge", "--json")
+            self._run("load", "--branch", branch, "--data", str(data), "--mode", "merge", "--json", root)
 
     def _run(self, *arguments: str) -> str:
         return _process([self.path, *arguments], self.timeout_seconds, self.environment)

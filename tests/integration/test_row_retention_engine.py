@@ -30,13 +30,16 @@ from omnigraph_ops.graph.layout import EXPIRY_BRANCH_PREFIX, SCHEMA_IR_FILE, bra
 from omnigraph_ops.graph.publish import publish, table_update
 from omnigraph_ops.graph.schema import read_type_facts
 from omnigraph_ops.graph.sidecars import sidecar_names, sidecar_path
+from omnigraph_ops.graph.stamp3 import Stamp3
 from omnigraph_ops.lance.gateway import LanceGateway
+from omnigraph_ops.models.health import CheckStatus
 from omnigraph_ops.models.rows import RowBounds, RowPolicy, RowRetentionPlan
 from omnigraph_ops.progress import Lines, Stopped
 from omnigraph_ops.stages.expire_rows import plan as planning
 from omnigraph_ops.stages.expire_rows.apply import expire_rows
 from omnigraph_ops.stages.expire_rows.plan import plan_row_retention
 from omnigraph_ops.stages.optimize.run import optimize_all
+from omnigraph_ops.stages.recovery.check import check
 from omnigraph_ops.storage.store import Storage
 from tests.conftest import DemoGraph
 from tests.support.edges import raising, when_asked
@@ -501,6 +504,26 @@ class TestThroughTheEngine:
         (stats,) = expire_rows(graph, plan, engine=(engine := Stub(graph, {}))).tables
         assert "5 attempts failed, the last one because edge:Knows has drifted" in (stats.error or "")
         assert (stats.rows_removed, engine.calls) == (0, [])
+
+    @pytest.mark.parametrize("step", ["load", "merge"])
+    def test_what_another_writer_lost_to_an_attempt_is_recovered(
+        self, demo_graph: DemoGraph, step: str, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """Before the next attempt, and in the end: the engine refuses every write to a table that has drifted."""
+        monkeypatch.setattr(Stamp3, "engines_lance", "lance 13.")
+        graph, plan = self.planned(demo_graph, 3)
+
+        class Lost(Deletes):
+            def _do(self, name: str) -> Graph:
+                if name == step:
+                    drift(graph, "edge:Knows", delete_first())
+                return super()._do(name)
+
+        failures: dict[str, list[EngineFailure]] = {"load": [EngineConflict("stale view")] * (step == "load")}
+        engine = Lost(graph, expiring(graph, plan), failures | {"merge": [EngineFailure("no")]})
+        (stats,) = expire_rows(graph, plan, engine=engine).tables
+        assert engine.calls.count("create") == (2 if step == "load" else 1), stats.error
+        assert check(graph).status is CheckStatus.CLEAN
 
     def test_a_plan_without_an_engine_refuses_what_no_release_of_the_stamp_can_delete(
         self, demo_graph: DemoGraph, stamp: int

@@ -12,6 +12,7 @@ import contextlib
 import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
+from functools import partial
 
 from tenacity import (
     RetryCallState,
@@ -51,7 +52,7 @@ from omnigraph_ops.stages.expire_rows.plan import (
     state_of,
     unwritable,
 )
-from omnigraph_ops.stages.expire_rows.statements import Deletion, Load, Query, deletion_of
+from omnigraph_ops.stages.expire_rows.statements import Deletion, Load, deletion_of
 from omnigraph_ops.stages.recovery.empty_references import remove_references_of
 from omnigraph_ops.stages.recovery.recover import recover, withdraw_expiry
 
@@ -129,6 +130,9 @@ class ExpiringTable:
                     f"{self.table.table_key}: {ATTEMPTS} attempts failed, the last one because "
                     f"{error.last_attempt.exception()}; no row of them was deleted; apply the plan again"
                 ) from None
+        finally:
+            with contextlib.suppress(OpsError):
+                self._refuse_unwritable()
         aged, attempts = self._aged(self.plan.branch), again.statistics["attempt_number"]
         return replace(stats, attempts=attempts, rows_left=aged.rows(), manifest_version=aged.entry.version)
 
@@ -188,12 +192,19 @@ class ExpiringTable:
         return None
 
     def _refuse_unwritable(self) -> None:
-        """Raise `EngineConflict` where the engine would refuse the merge, `EngineFailure` where it would do harm."""
-        keys = (self.table.table_key, *(e.table_key for e in self.ends))
-        problem = unwritable(self.graph, state_of(self.graph, self.plan.branch), keys)
+        """Raise `EngineConflict` where the engine would refuse a merge, `EngineFailure` where it would do harm. Writes.
+
+        What others lost to a merge of ours is recovered first: until then the engine refuses every write to that table.
+        """
+        look = partial(unwritable, self.graph, table_keys=(self.table.table_key, *(e.table_key for e in self.ends)))
+        problem = look(state_of(self.graph, self.plan.branch))
+        if problem is not None and self.plan.branch is not None:
+            raise EngineFailure(f"{problem}; nothing was deleted")
         if problem is not None:
-            on_branch = self.plan.branch is not None
-            raise EngineFailure(f"{problem}; nothing was deleted") if on_branch else EngineConflict(problem)
+            recover(self.graph)
+            problem = look(state_of(self.graph, None))
+        if problem is not None:
+            raise EngineConflict(problem)
 
     @contextlib.contextmanager
     def _branch(self, name: str) -> Iterator[None]:
@@ -232,11 +243,10 @@ class ExpiringTable:
         done = 0
         for step in self.deletion.steps(self.table.cut, base.named, name):
             with self._turn():
-                match step:
-                    case Load():
-                        self.engine.load(self.root, name, step.lines)
-                    case Query():
-                        self.engine.mutate(self.root, name, step.text, step.params)
+                if isinstance(step, Load):
+                    self.engine.load(self.root, name, step.lines)
+                else:
+                    self.engine.mutate(self.root, name, step.text, step.params)
             done += step.rows
             if step.rows:
                 self.progress(f"{self.table.table_key}: {done:,} of {count(len(base.ids), 'row')}")
