@@ -96,6 +96,10 @@ class EngineRelease:
         """A delete commits to every edge table at its node type, matched or not, and publishes only the matched."""
         return self.version < (0, 9, 0)
 
+    def loads_keys(self, types: Iterable[str | None]) -> bool:
+        """Whether a load takes rows with a key of properties of these types."""
+        return self.version >= (0, 9, 0) or set(types) <= {"String"}
+
     @property
     def nests_branches(self) -> bool:
         """Whether it can write on a branch of a branch."""

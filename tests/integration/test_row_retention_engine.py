@@ -537,7 +537,7 @@ class TestThroughTheEngine:
         if stamp == 6:
             assert plan_row_retention(graph, [JOINED], bounds=RowBounds(max_share=1)).total_rows > 0
             return
-        with pytest.raises(InvalidInput, match=r"omnigraph 0\.7\.2 deletes dated nodes beside edges only"):
+        with pytest.raises(InvalidInput, match=r"beside edges only by a mark, with omnigraph 0\.7\.2"):
             plan_row_retention(graph, [JOINED], bounds=RowBounds(max_share=1))
 
     def test_a_plan_refuses_rows_with_a_required_blob_that_the_engine_would_have_to_mark(
@@ -553,7 +553,7 @@ class TestThroughTheEngine:
         if stamp == 6:
             assert plan_row_retention(graph, [JOINED], bounds=RowBounds(max_share=1)).total_rows > 0
             return
-        with pytest.raises(InvalidInput, match="no row can be marked whose Blob 'scan' is required"):
+        with pytest.raises(InvalidInput, match="a row whose Blob 'scan' is required cannot be marked"):
             plan_row_retention(graph, [JOINED], bounds=RowBounds(max_share=1))
 
     def test_branches(self, demo_graph: DemoGraph, stamp: int) -> None:

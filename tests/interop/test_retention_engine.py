@@ -17,6 +17,7 @@ from omnigraph_ops.config.settings import Settings
 from omnigraph_ops.coordination import guards, sealed
 from omnigraph_ops.coordination.holds import FreezeTerms, HoldKind, place_hold
 from omnigraph_ops.engine import EngineCli, EngineConflict, EngineFailure, EngineRecovery, EngineTimeout
+from omnigraph_ops.errors import InvalidInput
 from omnigraph_ops.graph import Graph, open_graph
 from omnigraph_ops.graph.layout import EXPIRY_BRANCH_PREFIX
 from omnigraph_ops.models.cleanup import RetentionPolicy
@@ -159,6 +160,76 @@ def test_rows_of_every_type_of_property_go_by_their_date(tmp_path: Path, stamp: 
     exported = [json.loads(line) for line in subject.export(root)]
     kept = [row["data"] for row in exported if row.get("type") == "Event"]
     assert sorted(row["note"] for row in kept) == [f"n{n}" for n in range(9)]
+    assert (check(graph).status, check(graph).drift, graph.branches()) == (CheckStatus.CLEAN, (), ())
+
+
+KEYS = """\
+node Num {
+    n: I64 @key
+    at: DateTime?
+    note: String?
+}
+node Free {
+    name: String
+    at: DateTime?
+    note: String?
+}
+node Day {
+    day: Date @key
+    note: String?
+}
+node Pair {
+    a: String
+    b: String
+    at: Date?
+    note: String?
+    @key(a, b)
+}
+edge Meets: Free -> Num {
+    at: Date?
+    code: String @unique
+    note: String?
+}
+"""
+
+
+@STAMPS
+@pytest.mark.parametrize("type_name", ["Num", "Free", "Day", "Pair", "Meets"])
+def test_rows_of_every_key_and_edges_go_by_their_date(tmp_path: Path, stamp: int, type_name: str) -> None:
+    subject, root, now = engine(stamp), tmp_path / "g.omni", utc_now()
+    subject.init(root, KEYS)
+    times = {n: now - timedelta(days=100 if n < 3 else 1) for n in range(5)}
+    for n, when in times.items():
+        query = f'query i() {{ insert Num {{ n: {n}, note: "n{n}", at: datetime("{when:%Y-%m-%dT%H:%M:%SZ}") }} }}'
+        subject.run("mutate", "--store", str(root), "-e", query, "--quiet")
+    rows: list[dict[str, object]] = []
+    for n, when in times.items():
+        day, time = f"{when:%Y-%m-}{n + 1:02d}", f"{when:%Y-%m-%dT%H:%M:%SZ}"
+        rows += [
+            {"type": "Free", "data": {"id": f"f{n}", "name": f"n{n}", "at": time}},
+            {"type": "Day", "data": {"day": day}},
+            {"type": "Pair", "data": {"a": f"a{n}", "b": "b", "at": day}},
+            {"edge": "Meets", "from": f"f{n}", "to": str(n), "data": {"at": day, "code": f"c{n}"}},
+            {"edge": "Meets", "from": f"f{n}", "to": str(n), "data": {"code": f"never {n}"}},
+        ]
+    subject.load(root, rows)
+    graph = opened(subject, root)
+    before = [json.loads(line) for line in subject.export(root)]
+    key = f"edge:{type_name}" if type_name == "Meets" else f"node:{type_name}"
+    policy = RowPolicy(table_key=key, property="day" if type_name == "Day" else "at", older_than_secs=50 * DAY)
+    if (stamp, type_name) == (3, "Day"):
+        with pytest.raises(InvalidInput, match="loads do not take the key of this type"):
+            expire(graph, policy, max_share=1.0)
+        return
+    _, report = expire(graph, policy, max_share=1.0)
+    (stats,) = report.tables
+    assert (stats.error, stats.rows_removed, stats.rows_left, stats.attempts) == (None, 3, 0, 1)
+    kept = [json.loads(line) for line in subject.export(root)]
+    gone = [row for row in before if row not in kept]
+    assert [row for row in kept if row not in before] == []
+    edges = {"Num": 6, "Free": 6, "Meets": 3}.get(type_name, 0)
+    assert len([row for row in gone if "edge" in row]) == edges
+    assert len(gone) == (3 if type_name == "Meets" else 3 + edges)
     assert (check(graph).status, check(graph).drift, graph.branches()) == (CheckStatus.CLEAN, (), ())
 
 

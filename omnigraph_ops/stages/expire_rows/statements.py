@@ -1,17 +1,17 @@
 """What the engine is told to delete expired rows, per what its language can say. Pure.
 
 A mutation compares one property with one value. Integers compare; a Date or a DateTime does not, on either
-generation, so those rows are told by their key: a load replaces them by rows that have nothing but the key and a mark,
-and one statement deletes what has the mark. A type that such a row does not fit is deleted by a statement per row, but
-not by the releases before 0.9.0: they commit to every edge table beside a node type with each delete and publish only
-those that lost edges.
+generation, so those rows are named: a load replaces them by rows that have nothing but the id and a mark, and one
+statement deletes what has the mark. A type that such a row does not fit is deleted by a statement per key, but not by
+the releases before 0.9.0: they commit to every edge table beside a node type with each delete and publish only those
+that lost edges.
 """
 
 from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from datetime import date, datetime
 from enum import StrEnum
 from typing import TypeAlias
@@ -26,6 +26,7 @@ ROWS_PER_LOAD, BYTES_PER_LOAD = 8_000, 8 << 20
 """0.9.0 takes 8,192 rows and 32 MiB of Arrow in one; a line of JSON is at least half as long as its row of Arrow."""
 _KEY_TYPES = frozenset({"String", "I32", "I64", "U32", "U64"})
 _ENDPOINTS = frozenset({"from", "to"})
+_ENDS = ("src", "dst")
 _INTEGERS = frozenset({"I32", "I64", "U32", "U64"})
 
 
@@ -37,7 +38,9 @@ class Way(StrEnum):
     MARK = "mark"
     """Loads that mark the rows, then one delete of what is marked."""
     KEYS = "keys"
-    """A statement per row, many to a query."""
+    """A delete per key, many to a query."""
+    MARK_KEYS = "mark-keys"
+    """An update per key, then one delete of what is marked."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -69,36 +72,43 @@ Step: TypeAlias = Load | Query
 class Deletion:
     """How one type's expired rows are deleted."""
 
-    type_name: str
-    property: str
+    spec: TableSpec
+    facts: TypeFacts
+    column: str
+    """The property that is compared."""
     way: Way
-    columns: tuple[str, ...] = ()
-    """Whose values the engine is told of each row: the key, and what a constraint judges."""
-    key_type: str = ""
-    marker: str = ""
-    blanks: Mapping[str, object] = field(default_factory=dict)
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        """Whose values the engine is told of each row."""
+        match self.way:
+            case Way.CUT:
+                return ()
+            case Way.MARK:
+                return ("id", *(() if self.spec.is_node else _ENDS), *self.facts.key, *self.facts.judged)
+            case Way.KEYS | Way.MARK_KEYS:
+                return self.facts.key
 
     def steps(self, cut: int, rows: Rows, mark: str) -> Iterator[Step]:
         """What the engine is told, in order, about rows that have `columns`. Pure."""
+        name, marker = self.facts.name, next(iter(self.facts.plain_strings), "")
         match self.way:
             case Way.CUT:
-                yield self._delete(f"{self.property} < {cut}")
-            case Way.MARK:
-                yield from self._loads(rows, mark)
-                yield self._delete(f'{self.marker} = "{mark}"')
+                yield _delete(name, f"{self.column} < {cut}")
             case Way.KEYS:
-                for batch in rows.to_batches(max_chunksize=KEYS_PER_QUERY):
-                    yield self._by_key(batch.column(0).to_pylist())
+                yield from self._by_key(rows, f"delete {name}")
+            case Way.MARK:
+                yield from self._loads(rows, {**self.facts.blanks, marker: mark})
+                yield _delete(name, f'{marker} = "{mark}"')
+            case Way.MARK_KEYS:
+                yield from self._by_key(rows, f'update {name} set {{ {marker}: "{mark}" }}')
+                yield _delete(name, f'{marker} = "{mark}"')
 
-    def _delete(self, where: str) -> Query:
-        return Query(text=f"query expire() {{ delete {self.type_name} where {where} }}")
-
-    def _loads(self, rows: Rows, mark: str) -> Iterator[Load]:
+    def _loads(self, rows: Rows, given: Mapping[str, object]) -> Iterator[Load]:
         lines, size = list[str](), 0
         for batch in rows.to_batches(max_chunksize=ROWS_PER_LOAD):
             for row in batch.to_pylist():
-                data = {**self.blanks, **row, self.marker: mark}
-                lines.append(json.dumps({"type": self.type_name, "data": data}, default=_iso))
+                lines.append(json.dumps(self._line(row, given), default=_iso))
                 size += len(lines[-1])
                 if len(lines) == ROWS_PER_LOAD or size >= BYTES_PER_LOAD:
                     yield Load(lines=tuple(lines))
@@ -106,13 +116,29 @@ class Deletion:
         if lines:
             yield Load(lines=tuple(lines))
 
-    def _by_key(self, keys: list[str | int]) -> Query:
-        names = [f"k{number}" for number in range(len(keys))]
-        head = ", ".join(f"${name}: {self.key_type}" for name in names)
-        body = "\n".join(f"  delete {self.type_name} where {self.columns[0]} = ${name}" for name in names)
-        return Query(
-            text=f"query expire({head}) {{\n{body}\n}}", params=dict(zip(names, keys, strict=True)), rows=len(keys)
-        )
+    def _line(self, row: dict[str, object], given: Mapping[str, object]) -> dict[str, object]:
+        if self.spec.is_node:
+            return {"type": self.facts.name, "data": {**row, **given}}
+        ends = {"from": row.pop("src"), "to": row.pop("dst")}
+        return {"edge": self.facts.name, **ends, "data": {**row, **given}}
+
+    def _by_key(self, rows: Rows, statement: str) -> Iterator[Query]:
+        (key,) = self.facts.key
+        scalar = next(p.scalar for p in self.spec.properties if p.name == key)
+        for batch in rows.to_batches(max_chunksize=KEYS_PER_QUERY):
+            params = {f"k{number}": value for number, value in enumerate(batch.column(0).to_pylist())}
+            head = ", ".join(f"${name}: {scalar}" for name in params)
+            body = "\n".join(f"  {statement} where {key} = ${name}" for name in params)
+            yield Query(text=f"query expire({head}) {{\n{body}\n}}", params=params, rows=len(params))
+
+
+def _delete(type_name: str, where: str) -> Query:
+    return Query(text=f"query expire() {{ delete {type_name} where {where} }}")
+
+
+def _iso(value: date | datetime) -> str:
+    """A Date or DateTime as a line of JSON has it. Pure."""
+    return value.isoformat()
 
 
 def deletion_of(
@@ -131,36 +157,36 @@ def deletion_of(
             f"{spec.table_key}: in the engine's deletes of edges `{property_name}` is an endpoint, whatever property "
             "has that name; only another property can expire them; nothing was deleted"
         )
-    if types[property_name] in _INTEGERS:
-        return Deletion(type_name=facts.name, property=property_name, way=Way.CUT)
-    if not spec.is_node:
-        raise InvalidInput(
-            f"{spec.table_key}: the engine's deletes compare no dates and name no single edge; only an integer "
-            "property can expire edges; nothing was deleted"
-        )
-    key = facts.key[0] if len(facts.key) == 1 else ""
-    if types.get(key) not in _KEY_TYPES:
-        raise InvalidInput(
-            f"{spec.table_key}: the engine's deletes compare no dates, so rows are named by their key, and this type "
-            "has no @key of one String or integer; an integer property can expire it; nothing was deleted"
-        )
-    by_key = Deletion(type_name=facts.name, property=property_name, way=Way.KEYS, columns=(key,), key_type=types[key])
-    if facts.plain_strings and not facts.required_blobs:
-        marker, columns = facts.plain_strings[0], (key, *facts.judged)
-        return replace(by_key, way=Way.MARK, marker=marker, columns=columns, blanks=facts.blanks)
-    if release is not None and release.moves_unmatched_edges and has_edges:
-        raise InvalidInput(f"{spec.table_key}: {_unmarkable(facts, release)}; nothing was deleted")
-    return by_key
+    is_integer = types[property_name] in _INTEGERS
+    way = Way.CUT if is_integer else _by_name(spec, facts, types, has_edges=has_edges, release=release)
+    return Deletion(spec=spec, facts=facts, column=property_name, way=way)
 
 
-def _unmarkable(facts: TypeFacts, release: EngineRelease) -> str:
-    """Why a release that deletes nodes beside edges only by a mark cannot mark them. Pure."""
-    why = "only by a plain String property to mark them with, and this type has none"
+def _by_name(
+    spec: TableSpec, facts: TypeFacts, types: Mapping[str, str], *, has_edges: bool, release: EngineRelease | None
+) -> Way:
+    """How rows are named to the engine that it cannot compare. Pure."""
+    keys = [types.get(name) for name in facts.key]
+    has_key = spec.is_node and len(keys) == 1 and keys[0] in _KEY_TYPES
+    no_mark = _why_unmarkable(facts)
+    if no_mark is None and (release is None or release.loads_keys(keys)):
+        return Way.MARK
+    if has_key and not (has_edges and release is not None and release.moves_unmatched_edges):
+        return Way.KEYS
+    if has_key and no_mark is None:
+        return Way.MARK_KEYS
+    only = "edges only by a mark" if not spec.is_node else "nodes only by a mark or by a @key of one String or integer"
+    if has_key and release is not None:
+        only = f"nodes beside edges only by a mark, with omnigraph {release.text}"
+    raise InvalidInput(
+        f"{spec.table_key}: the engine's deletes compare no dates and delete such {only}; "
+        f"{no_mark or 'its loads do not take the key of this type'}; an integer property can expire it; nothing was "
+        "deleted"
+    )
+
+
+def _why_unmarkable(facts: TypeFacts) -> str | None:
+    """Why a load cannot mark the rows of a type, None when it can. Pure."""
     if facts.required_blobs:
-        why = f"only by marking them, and no row can be marked whose Blob {facts.required_blobs[0]!r} is required"
-    return f"omnigraph {release.text} deletes dated nodes beside edges {why}; an integer property can expire it"
-
-
-def _iso(value: date | datetime) -> str:
-    """A Date or DateTime as a line of JSON has it. Pure."""
-    return value.isoformat()
+        return f"a row whose Blob {facts.required_blobs[0]!r} is required cannot be marked"
+    return None if facts.plain_strings else "this type has no plain String property for a mark"

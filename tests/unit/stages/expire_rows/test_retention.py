@@ -43,7 +43,6 @@ from omnigraph_ops.stages.expire_rows.statements import (
     BYTES_PER_LOAD,
     KEYS_PER_QUERY,
     ROWS_PER_LOAD,
-    Deletion,
     Load,
     Query,
     Way,
@@ -76,6 +75,7 @@ EDGE = TableSpec(
     indexed=(),
 )
 KEYED = TypeFacts(name="Event", key=("name",), plain_strings=("note",), blanks={"vec": [1, 1]})
+UNMARKED = replace(KEYED, plain_strings=())
 
 
 def named(*keys: str) -> pa.Table:
@@ -204,16 +204,30 @@ class TestStatements:
     @pytest.mark.parametrize("release", [OLD, NEW, None])
     def test_a_date_is_not_so_rows_are_marked_and_deleted_at_once(self, release: EngineRelease | None) -> None:
         deletion = deletion_of(NODE, KEYED, "happened_at", has_edges=True, release=release)
-        load, delete = deletion.steps(0, named("e1", 'e"2'), "mark-1")
+        assert deletion.columns == ("id", "name")
+        rows = pa.table({"id": ["e1", 'e"2'], "name": ["e1", 'e"2']})
+        load, delete = deletion.steps(0, rows, "mark-1")
         assert isinstance(load, Load)
         assert [json.loads(line) for line in load.lines] == [
-            {"type": "Event", "data": {"name": key, "note": "mark-1", "vec": [1, 1]}} for key in ("e1", 'e"2')
+            {"type": "Event", "data": {"id": key, "name": key, "note": "mark-1", "vec": [1, 1]}}
+            for key in ("e1", 'e"2')
         ]
         assert delete == Query(text='query expire() { delete Event where note = "mark-1" }')
 
+    def test_edges_are_told_by_their_id_and_their_ends(self) -> None:
+        facts = TypeFacts(name="At", plain_strings=("why",), judged=("since",))
+        deletion = deletion_of(EDGE, facts, "since", has_edges=False, release=OLD)
+        assert deletion.columns == ("id", "src", "dst", "since")
+        row = {"id": ["01"], "src": ["e1"], "dst": ["c1"], "since": [datetime(2026, 1, 2, tzinfo=UTC).date()]}
+        load, _ = deletion.steps(0, pa.table(row), "m")
+        assert isinstance(load, Load)
+        data = {"id": "01", "since": "2026-01-02", "why": "m"}
+        assert json.loads(load.lines[0]) == {"edge": "At", "from": "e1", "to": "c1", "data": data}
+
     def test_what_a_constraint_judges_keeps_its_value(self) -> None:
-        deletion = deletion_of(NODE, replace(KEYED, judged=("since", "n")), "happened_at", has_edges=True, release=NEW)
-        assert deletion.columns == ("name", "since", "n")
+        facts = replace(KEYED, judged=("since", "n"))
+        deletion = deletion_of(NODE, facts, "happened_at", has_edges=True, release=NEW)
+        assert deletion.columns == ("id", "name", "since", "n")
         rows = pa.table({"name": ["e1"], "since": [datetime(2026, 1, 2, 3, tzinfo=UTC)], "n": [3]})
         load, _ = deletion.steps(0, rows, "m")
         assert isinstance(load, Load)
@@ -224,7 +238,7 @@ class TestStatements:
         deletion = deletion_of(NODE, KEYED, "happened_at", has_edges=True, release=NEW)
         rows = named(*(f"e{n}" for n in range(ROWS_PER_LOAD + 1)))
         assert [s.rows for s in deletion.steps(0, rows, "m")] == [ROWS_PER_LOAD, 1, 0]
-        wide = replace(deletion, blanks={"vec": [1] * (BYTES_PER_LOAD // 6)})
+        wide = replace(deletion, facts=replace(KEYED, blanks={"vec": [1] * (BYTES_PER_LOAD // 6)}))
         assert [s.rows for s in wide.steps(0, named("e1", "e2", "e3"), "m")] == [2, 1, 0]
 
     @pytest.mark.parametrize("unfit", [{"plain_strings": ()}, {"required_blobs": ("scan",)}])
@@ -243,23 +257,42 @@ class TestStatements:
         rows = named(*(str(n) for n in range(KEYS_PER_QUERY + 1)))
         assert [q.rows for q in deletion.steps(0, rows, "mark")] == [KEYS_PER_QUERY, 1]
 
+    def test_a_key_that_072_does_not_load_is_marked_by_updates_beside_edges(self) -> None:
+        facts, rows = replace(KEYED, key=("at_ms",)), pa.table({"at_ms": [7]})
+        alone = deletion_of(NODE, facts, "happened_at", has_edges=False, release=OLD)
+        assert (alone.way, alone.columns) == (Way.KEYS, ("at_ms",))
+        update, delete = deletion_of(NODE, facts, "happened_at", has_edges=True, release=OLD).steps(0, rows, "m")
+        assert update == Query(
+            text='query expire($k0: I64) {\n  update Event set { note: "m" } where at_ms = $k0\n}',
+            params={"k0": 7},
+            rows=1,
+        )
+        assert delete == Query(text='query expire() { delete Event where note = "m" }')
+        assert deletion_of(NODE, facts, "happened_at", has_edges=True, release=NEW).way is Way.MARK
+
+    @pytest.mark.parametrize("key", [(), ("name", "note"), ("at_ms", "name"), ("happened_at",)])
+    def test_a_mark_needs_no_single_key(self, key: tuple[str, ...]) -> None:
+        facts = replace(KEYED, key=key)
+        assert deletion_of(NODE, facts, "happened_at", has_edges=True, release=NEW).columns == ("id", *key)
+
     @pytest.mark.parametrize(
         ("spec", "facts", "property_name", "release", "words"),
         [
             (NODE, KEYED, "missing", NEW, "no single-valued property 'missing'"),
             (NODE, KEYED, "days", NEW, "no single-valued property 'days'"),
-            (NODE, replace(KEYED, key=()), "happened_at", NEW, "no @key of one String or integer"),
-            (NODE, replace(KEYED, key=("name", "note")), "happened_at", None, "no @key of one String or integer"),
-            (NODE, replace(KEYED, key=("happened_at",)), "happened_at", NEW, "no @key of one String or integer"),
-            (NODE, replace(KEYED, plain_strings=()), "happened_at", OLD, "a plain String property to mark them"),
+            (NODE, replace(UNMARKED, key=()), "happened_at", NEW, "by a mark or by a @key of one String or integer"),
+            (NODE, replace(UNMARKED, key=("name", "note")), "happened_at", None, "no plain String property for a mark"),
+            (NODE, replace(KEYED, key=("happened_at",)), "happened_at", OLD, "loads do not take the key"),
+            (NODE, replace(KEYED, key=("at_ms", "name")), "happened_at", OLD, "loads do not take the key"),
             (
                 NODE,
-                replace(KEYED, required_blobs=("scan",)),
+                UNMARKED,
                 "happened_at",
                 OLD,
-                "no row can be marked whose Blob 'scan' is required",
+                r"only by a mark, with omnigraph 0\.7\.2; this type has no plain String",
             ),
-            (EDGE, TypeFacts(name="At"), "since", NEW, "only an integer property can expire edges"),
+            (NODE, replace(KEYED, required_blobs=("scan",)), "happened_at", OLD, "Blob 'scan' is required"),
+            (EDGE, TypeFacts(name="At"), "since", NEW, "edges only by a mark; this type has no plain String property"),
             (EDGE, TypeFacts(name="At"), "to", NEW, "`to` is an endpoint"),
         ],
     )
@@ -270,8 +303,7 @@ class TestStatements:
             deletion_of(spec, facts, property_name, has_edges=True, release=release)
 
     def test_edges_expire_by_an_integer(self) -> None:
-        deletion = deletion_of(EDGE, TypeFacts(name="At"), "at_s", has_edges=False, release=OLD)
-        assert deletion == Deletion(type_name="At", property="at_s", way=Way.CUT)
+        assert deletion_of(EDGE, TypeFacts(name="At"), "at_s", has_edges=False, release=OLD).way is Way.CUT
 
 
 class TestEngine:
