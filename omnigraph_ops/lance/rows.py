@@ -127,10 +127,10 @@ def ids_below(dataset: Dataset, clock: Clock, cut: int) -> Keys:
     return columns_below(dataset, clock, cut, ("id",)).column(0).combine_chunks()
 
 
-def ids_left(dataset: Dataset, ids: Keys) -> Keys:
-    """Those of the ids that the open version still has. Reads one column."""
+def ids_left(dataset: Dataset, ids: Keys, column: str = "id") -> Keys:
+    """Those of the ids that the open version still has in a column, as often as it has them. Reads one column."""
     with lance_errors(f"look for removed rows in {dataset.uri}"):
-        found = [among(batch.column(0), ids) for batch in dataset.scanner(columns=["id"]).to_batches()]
+        found = [among(batch.column(0), ids) for batch in dataset.scanner(columns=[column]).to_batches()]
     return pa.chunked_array(found, ids.type).combine_chunks()
 
 

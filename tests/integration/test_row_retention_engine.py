@@ -525,6 +525,33 @@ class TestThroughTheEngine:
         assert engine.calls.count("create") == (2 if step == "load" else 1), stats.error
         assert check(graph).status is CheckStatus.CLEAN
 
+    @pytest.mark.parametrize("refused", [False, True])
+    def test_edges_that_another_engine_put_back_during_the_merge_go_after_all(
+        self, demo_graph: DemoGraph, refused: bool
+    ) -> None:
+        graph, plan = self.planned(demo_graph, 6)
+        rows = expiring(graph, plan)
+        edges = {key: ids for key, ids in rows.items() if key != PERSON and ids}
+
+        class Partly(Deletes):
+            def merge(self, root: str, source: str, target: str) -> None:
+                self._do("merge")
+                is_first = self.calls.count("merge") == 1
+                if refused and not is_first:
+                    raise EngineConflict("stale view")
+                for key in (PERSON,) if is_first else edges:
+                    write(graph, key, lambda head, key=key: head.delete(f"id in ({', '.join(map(repr, rows[key]))})"))
+
+        engine = Partly(graph, rows)
+        (stats,) = expire_rows(graph, plan, engine=engine).tables
+        assert (stats.rows_removed, graph.branches()) == (len(rows[PERSON]), ())
+        assert {e.table_key: e.rows for e in stats.edges if e.rows} == (
+            {} if refused else {k: len(edges[k]) for k in edges}
+        )
+        left = ", ".join(f"{len(ids):,} of {key}" for key, ids in edges.items())
+        assert (f"edges of deleted nodes are left ({left})" in (stats.error or "")) == refused
+        assert engine.calls.count("merge") == (6 if refused else 2)
+
     def test_a_plan_without_an_engine_refuses_what_no_release_of_the_stamp_can_delete(
         self, demo_graph: DemoGraph, stamp: int
     ) -> None:

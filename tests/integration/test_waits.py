@@ -41,7 +41,7 @@ _SHORT = {
     "coordination/graph_view.py": "four looks, a fifth of a second apart",
     "stages/freeze/files.py": "three looks, a fifth of a second apart",
     "lance/history_table.py": "the record of the run, at its end",
-    "stages/expire_rows/delete.py": "five tries to delete a branch, half a second apart, at the end of an attempt",
+    "stages/expire_rows/branches.py": "five tries to delete a branch, half a second apart, at the end of an attempt",
     "graph/schema.py": "twelve looks, three tenths of a second apart, before anything is done",
 }
 

@@ -37,6 +37,7 @@ from omnigraph_ops.stages.repair.run import apply_repair, preview_repair
 from tests.interop.engine import Engine, engine
 from tests.support.events import AFTER, AT, EVENT, NEVER, SCHEMA, event, events, utc_now
 from tests.support.orphans import age
+from tests.support.writers import entry_of, write
 
 pytestmark = pytest.mark.interop
 DAY = 86_400
@@ -469,6 +470,37 @@ def test_a_merge_that_another_engine_finished_is_told(
     assert (stats.error, stats.attempts, stats.rows_removed, stats.rows_left) == (None, 1, 6, 0)
     assert sum(edge.rows for edge in stats.edges) == 12
     assert (len(names(graph)), graph.branches()) == (11, ())
+
+
+@STAMPS
+@pytest.mark.parametrize("made_anew", [False, True])
+def test_edges_that_another_engine_put_back_go_after_all(
+    tmp_path: Path, stamp: int, made_anew: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A process of 0.7.2 that opens the graph during a merge undoes a part of it; edges of a node made anew stay."""
+    subject, root = made(stamp, tmp_path)
+    graph, real, merges = opened(subject, root), EngineCli.merge, list[str]()
+    before = {key: entry_of(graph, key).version for key in (AT, AFTER)}
+
+    def merge(self: EngineCli, root_: str, source: str, target: str) -> None:
+        merges.append(source)
+        real(self, root_, source, target)
+        if len(merges) > 1:
+            return
+        for key, version in before.items():
+            write(graph, key, lambda head, version=version: head.checkout_version(version).restore())
+        if made_anew:
+            subject.load(root, [event(12, 0, now=utc_now())])
+
+    monkeypatch.setattr(EngineCli, "merge", merge)
+    _, report = expire(graph, BY_TIME)
+    (stats,) = report.tables
+    kept = {f"e{n}" for n in [*range(10), *([12] if made_anew else [])]}
+    assert (len(merges), names(graph)) == (2, {*kept, "e99"})
+    assert {end for end, _ in ends(graph, AT)} == kept
+    assert {end for end, _ in ends(graph, AFTER)} == kept - {"e0", "e12"}
+    assert stats.error is None or made_anew
+    assert (check(graph).status, check(graph).drift, graph.branches()) == (CheckStatus.CLEAN, (), ())
 
 
 @contextmanager

@@ -29,7 +29,8 @@ from omnigraph_ops.models.rows import EdgeRows, RowRetentionPlan, RowRetentionRe
 from omnigraph_ops.models.runs import Unit
 from omnigraph_ops.progress import SILENT, Progress, Stopped
 from omnigraph_ops.quantities import count
-from omnigraph_ops.stages.expire_rows.delete import ATTEMPTS, again_after, expiring_table, sweep_branches
+from omnigraph_ops.stages.expire_rows.branches import sweep_branches
+from omnigraph_ops.stages.expire_rows.delete import ATTEMPTS, again_after, expiring_table
 from omnigraph_ops.stages.expire_rows.plan import Aged
 from omnigraph_ops.stages.recovery.empty_references import reference_note
 from omnigraph_ops.stages.stage import Submit

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import contextlib
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
 
@@ -20,26 +20,22 @@ from tenacity import (
     Retrying,
     retry_if_exception_type,
     stop_after_attempt,
-    wait_fixed,
     wait_incrementing,
     wait_random,
 )
 
-from omnigraph_ops.coordination.freezes import refuse_any_freeze
 from omnigraph_ops.coordination.guards import refuse_pending
-from omnigraph_ops.coordination.lease import LeaseKeeper, committer_turn
 from omnigraph_ops.engine import EngineCli, EngineConflict, EngineFailure, EngineRecovery, EngineTimeout
 from omnigraph_ops.errors import GraphFrozen, OpsError, PublishConflict, RecoveryPending, StalePlan
 from omnigraph_ops.graph.graph import Graph, spec_of
-from omnigraph_ops.graph.layout import EXPIRY_BRANCH_PREFIX, new_ulid
 from omnigraph_ops.graph.schema import read_type_facts
 from omnigraph_ops.graph.sidecars import engine_root
 from omnigraph_ops.graph.state import TableEntry
-from omnigraph_ops.lance.gateway import DatasetMissing
 from omnigraph_ops.lance.rows import Keys, Rows, among, besides, ids_left
 from omnigraph_ops.models.rows import EdgeRows, RowRetentionPlan, TableRowPlan, TableRowStats
 from omnigraph_ops.progress import Progress
 from omnigraph_ops.quantities import count
+from omnigraph_ops.stages.expire_rows.branches import ExpiryBranches
 from omnigraph_ops.stages.expire_rows.plan import (
     Aged,
     EdgeEnds,
@@ -52,9 +48,8 @@ from omnigraph_ops.stages.expire_rows.plan import (
     state_of,
     unwritable,
 )
-from omnigraph_ops.stages.expire_rows.statements import Deletion, Load, deletion_of
-from omnigraph_ops.stages.recovery.empty_references import remove_references_of
-from omnigraph_ops.stages.recovery.recover import recover, withdraw_expiry
+from omnigraph_ops.stages.expire_rows.statements import Deletion, deletion_of, edge_deletes
+from omnigraph_ops.stages.recovery.recover import recover
 
 ATTEMPTS = 5
 _MAIN = "main"
@@ -99,12 +94,11 @@ class ExpiringTable:
     """One table of a plan, with everything an attempt needs."""
 
     graph: Graph
-    engine: EngineCli
     plan: RowRetentionPlan
     table: TableRowPlan
     deletion: Deletion
     ends: tuple[EdgeEnds, ...]
-    root: str
+    branches: ExpiryBranches
     progress: Progress
     merging: Callable[[int, tuple[EdgeRows, ...]], None]
     """Called right before a merge, with how many rows and edges it takes."""
@@ -164,11 +158,10 @@ class ExpiringTable:
         if self._nothing_left():
             return TableRowStats(table_key=self.table.table_key)
         self._refuse_unwritable()
-        name = f"{EXPIRY_BRANCH_PREFIX}{new_ulid().lower()}"
-        with self._branch(name):
+        with self.branches.branch(self.plan.branch or _MAIN) as name:
             base = self._base(name)
             self.progress(f"{self.table.table_key}: {count(len(base.ids), 'row')} to delete on branch {name}")
-            self._delete_on(name, base)
+            self.branches.tell(name, self.deletion.steps(self.table.cut, base.named, name), len(base.ids))
             self._prove(name, base)
             doubt = self._merge(name, base)
         if doubt is not None:
@@ -178,12 +171,12 @@ class ExpiringTable:
 
     def _merge(self, name: str, base: _Base) -> EngineFailure | None:
         """Merge, with what it takes written down before; why it is in doubt whether it landed, or None. Destroys."""
-        with self._turn() as keeper:
+        with self.branches.turn() as keeper:
             self._approved(self.plan.branch)
             keeper.assert_held()
             self.merging(len(base.ids), _counts({key: len(edges) for key, edges in base.edges.items()}))
             try:
-                self.engine.merge(self.root, name, self.plan.branch or _MAIN)
+                self.branches.merge(name, self.plan.branch or _MAIN)
             except (EngineConflict, EngineRecovery, EngineTimeout) as error:
                 # Another engine that opened the graph may have taken the merge for dead and finished it.
                 if isinstance(error, EngineConflict):
@@ -206,25 +199,6 @@ class ExpiringTable:
         if problem is not None:
             raise EngineConflict(problem)
 
-    @contextlib.contextmanager
-    def _branch(self, name: str) -> Iterator[None]:
-        try:
-            with self._turn():
-                self.engine.create_branch(self.root, name, self.plan.branch or _MAIN)
-            yield
-        except EngineFailure:
-            # Its process has ended, and nobody else writes on that branch. What it left would stop this run, where the
-            # disk is full every open of the engine.
-            with contextlib.suppress(OpsError):
-                withdraw_expiry(self.graph, name)
-                remove_references_of(self.graph, name)
-            raise
-        except DatasetMissing as error:
-            # Another engine process that opened the graph meanwhile took ours for dead, and undid its write.
-            raise EngineConflict(f"{error}; another process undid what was deleted on {name}") from error
-        finally:
-            drop_branch(self.graph, self.engine, self.root, name, self.progress)
-
     def _base(self, name: str) -> _Base:
         """What is below the cut on the fresh branch; bounds count here, too. Reads."""
         aged = self._approved(name)
@@ -238,18 +212,6 @@ class ExpiringTable:
             named=found.select(self.deletion.columns),
             edges=edges_at(self.graph, aged.state, self.ends, ids),
         )
-
-    def _delete_on(self, name: str, base: _Base) -> None:
-        done = 0
-        for step in self.deletion.steps(self.table.cut, base.named, name):
-            with self._turn():
-                if isinstance(step, Load):
-                    self.engine.load(self.root, name, step.lines)
-                else:
-                    self.engine.mutate(self.root, name, step.text, step.params)
-            done += step.rows
-            if step.rows:
-                self.progress(f"{self.table.table_key}: {done:,} of {count(len(base.ids), 'row')}")
 
     def _prove(self, name: str, base: _Base) -> None:
         """Compare the branch with what was to go; nothing else may be missing there. Reads."""
@@ -268,7 +230,7 @@ class ExpiringTable:
             )
 
     def _counted(self, base: _Base, doubt: EngineFailure | None) -> TableRowStats:
-        """What a reader of the target does not see any more. Reads.
+        """What a reader of the target does not see any more. Destroys the edges that a merge should have taken.
 
         Before 0.9.0 another engine process that opens the graph during a merge may undo a part of it.
 
@@ -279,43 +241,62 @@ class ExpiringTable:
         if len(among(aged.ids(), base.ids)):
             self.merging(0, ())
             raise doubt or EngineConflict(f"the merge of {self.table.table_key} is not in effect")
-        edges, dangling = {}, []
-        for key, ids in base.edges.items():
-            left = len(ids_left(dataset_in(self.graph, aged.state, key), ids))
-            edges[key] = len(ids) - left
-            dangling += [f"{left:,} of {key}"] if left else []
         gone = besides(base.ids, ids_left(aged.dataset, base.ids))
-        problems = [aged.lost_renewals(self.graph, base.entry, gone)]
-        problems += [_DANGLING.format(edges=", ".join(dangling))] if dangling else []
+        problems = [aged.lost_renewals(self.graph, base.entry, gone), self._finish_merge(gone)]
+        state = state_of(self.graph, self.plan.branch)
+        left = {key: len(ids_left(dataset_in(self.graph, state, key), ids)) for key, ids in base.edges.items()}
         return TableRowStats(
             table_key=self.table.table_key,
             rows_removed=len(gone),
-            edges=_counts(edges),
+            edges=_counts({key: len(ids) - left[key] for key, ids in base.edges.items()}),
             error="; ".join(filter(None, problems)) or None,
         )
 
-    @contextlib.contextmanager
-    def _turn(self) -> Iterator[LeaseKeeper]:
-        """No unit of ours is armed while the engine writes: an open of the graph would finish it. Writes the lease.
+    def _finish_merge(self, gone: Keys) -> str | None:
+        """Delete the edges of nodes that are gone, where some are left; which ones stay, in a sentence. Destroys."""
+        again = again_after(EngineConflict, EngineRecovery, EngineTimeout, graph=self.graph, pause=_PAUSE_SECONDS)
+        with contextlib.suppress(RetryError, OpsError):
+            again(self._delete_dangling, gone)
+        left = self._dangling(self.plan.branch, gone)
+        edges = ", ".join(f"{len(ids):,} of {key}" for key, ids in left.items() if len(ids))
+        return _DANGLING.format(edges=edges) if edges else None
 
-        Nobody froze the graph by then either: a freeze is announced first, and takes its cut in a turn of its own.
+    def _dangling(self, branch: str | None, gone: Keys) -> dict[str, Keys]:
+        """The edges at those of the nodes that nobody made anew. Reads."""
+        aged = self._aged(branch)
+        return edges_at(self.graph, aged.state, self.ends, besides(gone, ids_left(aged.dataset, gone)))
+
+    def _delete_dangling(self, gone: Keys) -> None:
+        """As an attempt, of the edges alone; other edges of their nodes are none. Destroys edges.
+
+        Raises:
+            EngineFailure: the engine refused, or deleted something else; nothing was merged.
         """
-        with committer_turn(self.graph, f"expire rows of {self.table.table_key}") as keeper:
-            self._refuse_frozen()
-            yield keeper
-
-    def _refuse_frozen(self) -> None:
-        try:
-            refuse_any_freeze(self.graph)
-        except GraphFrozen as error:
-            raise GraphFrozen(f"this attempt deleted no row of {self.table.table_key}: {error}") from None
+        target = self.plan.branch
+        if not any(map(len, self._dangling(target, gone).values())):
+            return
+        self._wait_until_ready()
+        self._refuse_unwritable()
+        with self.branches.branch(target or _MAIN) as name:
+            aged, dangling = self._aged(name), self._dangling(name, gone)
+            wanted = rows_in(self.graph, aged.state)
+            wanted |= {key: wanted[key] - len(ids) for key, ids in dangling.items()}
+            nodes = besides(gone, ids_left(aged.dataset, gone))
+            for key, column in ((end.table_key, column) for end in self.ends for column in end.columns):
+                # Read anew for each column: 0.7.2 commits a delete that matches nothing, and does not publish it.
+                at = ids_left(dataset_in(self.graph, state_of(self.graph, name), key), nodes, column).unique()
+                self.branches.tell(name, edge_deletes(key, column, at), len(at))
+            if rows_in(self.graph, state_of(self.graph, name)) != wanted:
+                raise EngineFailure("the engine deleted other edges than those that were left; nothing was merged")
+            with self.branches.turn():
+                self.branches.merge(name, target or _MAIN)
 
     def _wait_until_ready(self) -> None:
         """Let writers at work disarm, and finish what may be finished, for as long as a committer waits. Writes."""
         seconds, said = self.graph.settings.lease_wait_seconds, ""
         deadline = time.monotonic() + seconds
         while True:
-            self._refuse_frozen()
+            self.branches.refuse_frozen()
             try:
                 return refuse_pending(self.graph)
             except RecoveryPending as pending:
@@ -353,48 +334,16 @@ def expiring_table(
         has_edges=bool(ends),
         release=engine.release,
     )
+    branches = ExpiryBranches(
+        graph=graph, engine=engine, root=engine_root(graph, entry), table_key=table.table_key, progress=progress
+    )
     return ExpiringTable(
         graph=graph,
-        engine=engine,
         plan=plan,
         table=table,
         deletion=deletion,
         ends=ends,
-        root=engine_root(graph, entry),
+        branches=branches,
         progress=progress,
         merging=merging,
     )
-
-
-def drop_branch(graph: Graph, engine: EngineCli, root: str, name: str, progress: Progress) -> None:
-    """Delete a branch of ours; one that stays is swept by the next run, and never fails this one. Destroys."""
-    again = Retrying(
-        retry=retry_if_exception_type(OpsError),
-        stop=stop_after_attempt(ATTEMPTS),
-        wait=wait_fixed(_PAUSE_SECONDS),
-        after=lambda state: progress(f"branch {name} is still there: {state.outcome and state.outcome.exception()}"),
-    )
-    with contextlib.suppress(RetryError):
-        again(_drop, graph, engine, root, name)
-
-
-def _drop(graph: Graph, engine: EngineCli, root: str, name: str) -> None:
-    if name in graph.branches():
-        with committer_turn(graph, f"drop {name}"):
-            try:
-                engine.delete_branch(root, name)
-            except EngineRecovery:
-                # An engine that opened the graph took our write for dead, and both finished it in their own way: then
-                # no open settles its sidecar any more ("its manifest delta differs"), and no engine writes.
-                withdraw_expiry(graph, name)
-                raise
-    if name in graph.branches():
-        raise EngineFailure("the engine deleted it without effect")
-
-
-def sweep_branches(graph: Graph, engine: EngineCli, progress: Progress) -> None:
-    """Delete what runs that were killed left behind; whoever calls this is alone. Destroys."""
-    entries = graph.state().entries
-    for name in graph.branches():
-        if name.startswith(EXPIRY_BRANCH_PREFIX) and entries:
-            drop_branch(graph, engine, engine_root(graph, entries[0]), name, progress)

@@ -10,7 +10,7 @@ that lost edges.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import date, datetime
 from enum import StrEnum
@@ -19,14 +19,14 @@ from typing import TypeAlias
 from omnigraph_ops.engine import EngineRelease
 from omnigraph_ops.errors import InvalidInput
 from omnigraph_ops.graph.schema import TableSpec, TypeFacts
-from omnigraph_ops.lance.rows import Rows
+from omnigraph_ops.lance.rows import Keys, Rows
 
 KEYS_PER_QUERY = 100
 ROWS_PER_LOAD, BYTES_PER_LOAD = 8_000, 8 << 20
 """0.9.0 takes 8,192 rows and 32 MiB of Arrow in one; a line of JSON is at least half as long as its row of Arrow."""
 _KEY_TYPES = frozenset({"String", "I32", "I64", "U32", "U64"})
-_ENDPOINTS = frozenset({"from", "to"})
-_ENDS = ("src", "dst")
+_ENDS = {"src": "from", "dst": "to"}
+"""The columns of an edge table, and what the language calls them."""
 _INTEGERS = frozenset({"I32", "I64", "U32", "U64"})
 
 
@@ -119,17 +119,27 @@ class Deletion:
     def _line(self, row: dict[str, object], given: Mapping[str, object]) -> dict[str, object]:
         if self.spec.is_node:
             return {"type": self.facts.name, "data": {**row, **given}}
-        ends = {"from": row.pop("src"), "to": row.pop("dst")}
+        ends = {end: row.pop(column) for column, end in _ENDS.items()}
         return {"edge": self.facts.name, **ends, "data": {**row, **given}}
 
     def _by_key(self, rows: Rows, statement: str) -> Iterator[Query]:
         (key,) = self.facts.key
         scalar = next(p.scalar for p in self.spec.properties if p.name == key)
-        for batch in rows.to_batches(max_chunksize=KEYS_PER_QUERY):
-            params = {f"k{number}": value for number, value in enumerate(batch.column(0).to_pylist())}
-            head = ", ".join(f"${name}: {scalar}" for name in params)
-            body = "\n".join(f"  {statement} where {key} = ${name}" for name in params)
-            yield Query(text=f"query expire({head}) {{\n{body}\n}}", params=params, rows=len(params))
+        return _each(rows.column(0).to_pylist(), f"{statement} where {key}", scalar)
+
+
+def edge_deletes(table_key: str, column: str, nodes: Keys) -> Iterator[Query]:
+    """The queries that delete all edges of a table that have one of these nodes at an end, `src` or `dst`. Pure."""
+    return _each(nodes.to_pylist(), f"delete {table_key.removeprefix('edge:')} where {_ENDS[column]}", "String")
+
+
+def _each(values: Sequence[object], statement: str, scalar: str) -> Iterator[Query]:
+    """A statement per value, many to a query. Pure."""
+    for start in range(0, len(values), KEYS_PER_QUERY):
+        params = {f"k{number}": value for number, value in enumerate(values[start : start + KEYS_PER_QUERY])}
+        head = ", ".join(f"${name}: {scalar}" for name in params)
+        body = "\n".join(f"  {statement} = ${name}" for name in params)
+        yield Query(text=f"query expire({head}) {{\n{body}\n}}", params=params, rows=len(params))
 
 
 def _delete(type_name: str, where: str) -> Query:
@@ -152,7 +162,7 @@ def deletion_of(
     types = {p.name: p.scalar for p in spec.properties if not p.is_list and not p.is_enum}
     if property_name not in types:
         raise InvalidInput(f"{spec.table_key} has no single-valued property {property_name!r}; nothing was deleted")
-    if not spec.is_node and property_name in _ENDPOINTS:
+    if not spec.is_node and property_name in _ENDS.values():
         raise InvalidInput(
             f"{spec.table_key}: in the engine's deletes of edges `{property_name}` is an endpoint, whatever property "
             "has that name; only another property can expire them; nothing was deleted"
