@@ -1,8 +1,9 @@
 """The engine's command line: which release a binary is, one command per process, and what its errors mean.
 
 EngineFailure(OpsError)
-├── EngineConflict        another writer was faster, or a merge met its changes; nothing of this command landed,
-│                         but for a merge that another engine took for dead and finished
+├── EngineConflict        another writer was faster; nothing of this command landed, but for a merge that another
+│   │                     engine took for dead and finished
+│   └── EngineRowConflict a merge met changes of the same rows
 ├── EngineRecovery        the engine wants something recovered, or a schema apply done, first; that may be what this
 │                         command was about to publish
 └── EngineTimeout         killed after its time; what it did is for a fresh read to say
@@ -59,6 +60,10 @@ class EngineConflict(EngineFailure):
     """Another writer was faster; the whole attempt may be made again."""
 
 
+class EngineRowConflict(EngineConflict):
+    """A merge met changes of the same rows: what was merged has to be made anew."""
+
+
 class EngineRecovery(EngineFailure):
     """Something pending has to be settled first."""
 
@@ -69,7 +74,7 @@ class EngineTimeout(EngineFailure):
 
 _TEXTS: tuple[tuple[str, type[EngineFailure]], ...] = (
     ("recovery required", EngineRecovery),  # first: its reason may be the text of a conflict
-    ("merge conflicts:", EngineConflict),
+    ("merge conflicts:", EngineRowConflict),
     ("stale view of", EngineConflict),
     ("changed during preparation", EngineConflict),
     ("commit conflict", EngineConflict),

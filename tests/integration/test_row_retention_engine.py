@@ -20,7 +20,15 @@ import pytest
 from omnigraph_ops.config.settings import Settings
 from omnigraph_ops.coordination.holds import FreezeTerms, HoldKind, place_hold
 from omnigraph_ops.coordination.state import EXPIRE_ROWS_LEASE_PATH, LEASE_PATH
-from omnigraph_ops.engine import EngineCli, EngineConflict, EngineFailure, EngineRecovery, EngineRelease, EngineTimeout
+from omnigraph_ops.engine import (
+    EngineCli,
+    EngineConflict,
+    EngineFailure,
+    EngineRecovery,
+    EngineRelease,
+    EngineRowConflict,
+    EngineTimeout,
+)
 from omnigraph_ops.errors import (
     GraphFrozen,
     InvalidInput,
@@ -359,6 +367,39 @@ class TestThroughTheEngine:
         assert engine.calls.count("create") == (1 if then == "pending" else 2)
         assert (stats.rows_removed, stats.edges) == (0, ())
         assert words in (stats.error or "")
+
+    @pytest.mark.parametrize(
+        ("problem", "branches"),
+        [(EngineConflict("stale view"), 1), (EngineRecovery("pending Load"), 1), (EngineRowConflict("merge"), 2)],
+    )
+    def test_a_branch_is_merged_again_unless_its_rows_were_changed(
+        self, demo_graph: DemoGraph, problem: EngineFailure, branches: int
+    ) -> None:
+        graph, plan = self.planned(demo_graph, 6)
+        rows = expiring(graph, plan)
+
+        class Merges(Deletes):
+            def merge(self, root: str, source: str, target: str) -> None:
+                self._do("merge")
+                for key in rows:
+                    write(graph, key, lambda head, key=key: head.delete(f"id in ({', '.join(map(repr, rows[key]))})"))
+
+        engine = Merges(graph, rows, {"merge": [problem]})
+        (stats,) = expire_rows(graph, plan, engine=engine).tables
+        assert (stats.error, stats.rows_removed, stats.attempts) == (None, len(rows[PERSON]), branches)
+        assert (engine.calls.count("create"), engine.calls.count("merge")) == (branches, 2)
+
+    def test_what_another_engine_discards_on_the_branch_is_deleted_anew(self, demo_graph: DemoGraph) -> None:
+        graph, plan = self.planned(demo_graph, 6)
+
+        class Discarded(Stub):
+            def load(self, root: str, branch: str, lines: Iterable[str]) -> None:
+                self._do("load")
+                raise EngineFailure(f"storage: LanceError(IO): Not found: g/tree/{branch}/data/1.lance")
+
+        (stats,) = expire_rows(graph, plan, engine=(engine := Discarded(graph, {}))).tables
+        assert "another process undid what was deleted" in (stats.error or "")
+        assert engine.calls.count("load") == 5
 
     @pytest.mark.parametrize("renewed", [True, False], ids=["renewed", "as-it-was"])
     def test_a_renewed_row_that_went_is_named(self, demo_graph: DemoGraph, stamp: int, renewed: bool) -> None:

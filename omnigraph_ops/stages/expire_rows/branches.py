@@ -61,16 +61,16 @@ class ExpiryBranches:
             with self.turn():
                 self.engine.create_branch(self.root, name, parent)
             yield name
-        except EngineFailure:
+        except (EngineFailure, DatasetMissing) as error:
             # Its process has ended, and nobody else writes on that branch. What it left would stop this run, where the
             # disk is full every open of the engine.
             with contextlib.suppress(OpsError):
                 withdraw_expiry(self.graph, name)
                 remove_references_of(self.graph, name)
+            if isinstance(error, DatasetMissing) or ("Not found" in str(error) and name in str(error)):
+                # Another engine process that opened the graph meanwhile took ours for dead, and undid its write.
+                raise EngineConflict(f"{error}; another process undid what was deleted on {name}") from error
             raise
-        except DatasetMissing as error:
-            # Another engine process that opened the graph meanwhile took ours for dead, and undid its write.
-            raise EngineConflict(f"{error}; another process undid what was deleted on {name}") from error
         finally:
             drop_branch(self.graph, self.engine, self.root, name, self.progress)
 

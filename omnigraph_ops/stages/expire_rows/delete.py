@@ -25,7 +25,14 @@ from tenacity import (
 )
 
 from omnigraph_ops.coordination.guards import refuse_pending
-from omnigraph_ops.engine import EngineCli, EngineConflict, EngineFailure, EngineRecovery, EngineTimeout
+from omnigraph_ops.engine import (
+    EngineCli,
+    EngineConflict,
+    EngineFailure,
+    EngineRecovery,
+    EngineRowConflict,
+    EngineTimeout,
+)
 from omnigraph_ops.errors import GraphFrozen, OpsError, PublishConflict, RecoveryPending, StalePlan
 from omnigraph_ops.graph.graph import Graph, spec_of
 from omnigraph_ops.graph.schema import read_type_facts
@@ -163,11 +170,31 @@ class ExpiringTable:
             self.progress(f"{self.table.table_key}: {count(len(base.ids), 'row')} to delete on branch {name}")
             self.branches.tell(name, self.deletion.steps(self.table.cut, base.named, name), len(base.ids))
             self._prove(name, base)
-            doubt = self._merge(name, base)
+            doubt = self._merged(name, base)
         if doubt is not None:
             with contextlib.suppress(GraphFrozen):
                 self._wait_until_ready()
         return self._counted(base, doubt)
+
+    def _merged(self, name: str, base: _Base) -> EngineFailure | None:
+        """Merge until no other writer is faster; why it is in doubt whether it landed, or None. Destroys rows.
+
+        What others publish meanwhile leaves the branch as it is: only where they changed its rows is it of no use.
+        """
+        for _ in range(ATTEMPTS):
+            doubt = self._merge(name, base)
+            if isinstance(doubt, EngineRowConflict) or not isinstance(doubt, EngineConflict | EngineRecovery):
+                break
+            self.progress(f"{self.table.table_key}: merges again: {doubt}")
+            try:
+                self._wait_until_ready()
+            except GraphFrozen:
+                break
+            if len(among(self._aged(self.plan.branch).ids(), base.ids)) < len(base.ids):
+                break  # it landed, or somebody renewed a row
+            self._refuse_unwritable()
+            self._prove(name, base)
+        return doubt
 
     def _merge(self, name: str, base: _Base) -> EngineFailure | None:
         """Merge, with what it takes written down before; why it is in doubt whether it landed, or None. Destroys."""
