@@ -10,10 +10,15 @@ from omnigraph_ops.cli.options import ADDRESS, POSITIVE, SECONDS, YES, OneOf, fl
 from omnigraph_ops.cli.stages import declare_unasked, submit_of
 from omnigraph_ops.errors import InvalidInput, UsageError
 from omnigraph_ops.models.backup import RestoreReport, VerifyReport
-from omnigraph_ops.stages.backup.stage import PaceRequest
-from omnigraph_ops.stages.freeze.stage import FreezeRequest
+from omnigraph_ops.models.health import UnlockReport
+from omnigraph_ops.outcomes import audit_log
+from omnigraph_ops.outcomes.backups import backup_of, list_backups, place_of
+from omnigraph_ops.stages.backup.stage import PaceRequest, backups_view, restore_view, verify_view
+from omnigraph_ops.stages.freeze.stage import FreezeRequest, file_list, files_view, hold_view, holds_view, unfreeze_view
+from omnigraph_ops.stages.recovery.stage import unlock_view
 from omnigraph_ops.stages.registry import UNASKED_BY_NAME
 from omnigraph_ops.storage.location import locate
+from omnigraph_ops.views.view import csv_tables
 
 _BACKUP = click.argument("backup", type=ADDRESS, metavar="BACKUP")
 _PACE = request_options(PaceRequest)
@@ -35,9 +40,6 @@ declare_unasked(UNASKED_BY_NAME["backup"])
     graph=False,
 )
 def verify_verb(call: Call) -> int:
-    from omnigraph_ops.outcomes.backups import backup_of
-    from omnigraph_ops.stages.backup.stage import verify_view
-
     pace = request_of(PaceRequest, call.options).max_bytes_per_second
     place, backup_id = backup_of(call.options["backup"])
     backup = place.uri(backup_id)
@@ -73,8 +75,6 @@ def _verified(call: Call, backup: str, pace: int | None) -> VerifyReport:
     graph=False,
 )
 def restore_verb(call: Call) -> int:
-    from omnigraph_ops.stages.backup.stage import restore_view
-
     backup, destination = call.options["backup"], call.options["destination"]
     pace = request_of(PaceRequest, call.options).max_bytes_per_second
     require_consent(call, destination, does="makes a graph of a backup", untouched="nothing was written")
@@ -91,8 +91,6 @@ def _restored(call: Call, backup: str, destination: str, pace: int | None) -> Re
         from omnigraph_ops.stages.backup.restore import restore_backup
 
         return restore_backup(backup, destination, bytes_per_second=pace, progress=call.progress)
-    from omnigraph_ops.outcomes.backups import backup_of
-
     place, backup_id = backup_of(backup)
     words = ["--backup", place.uri(backup_id), "--place", locate(destination).root, *_pace(pace)]
     return submit("restore", words, RestoreReport, lambda: None)
@@ -112,9 +110,6 @@ def _pace(pace: int | None) -> list[str]:
     graph=False,
 )
 def backups_verb(call: Call) -> int:
-    from omnigraph_ops.outcomes.backups import list_backups, place_of
-    from omnigraph_ops.stages.backup.stage import backups_view
-
     destination = place_of(call.options["destination"])
     if not destination.exists(""):
         raise InvalidInput(f"there is nothing at {destination.root}, so there are no backups")
@@ -156,8 +151,6 @@ declare_unasked(_FREEZE, _EXTEND, instead=_extended)
 )
 def unfreeze_verb(call: Call) -> int:
     from omnigraph_ops.coordination.freezes import unfreeze, unfreeze_all
-    from omnigraph_ops.outcomes import audit_log
-    from omnigraph_ops.stages.freeze.stage import unfreeze_view
 
     hold_id = call.swap("hold_id")
     if (hold_id is None) is not bool(call.options["all_mine"]):
@@ -180,9 +173,7 @@ def unfreeze_verb(call: Call) -> int:
 )
 def files_verb(call: Call) -> int:
     from omnigraph_ops.stages.freeze.files import cut_files, with_checksums
-    from omnigraph_ops.stages.freeze.stage import file_list, files_view
     from omnigraph_ops.stages.freeze.take import read_freeze, refuse_lost
-    from omnigraph_ops.views.view import csv_tables
 
     form = call.options["format"]
     if call.json and form == "csv":
@@ -208,7 +199,6 @@ def files_verb(call: Call) -> int:
     panel=_PANEL,
 )
 def holds_verb(call: Call) -> int:
-    from omnigraph_ops.stages.freeze.stage import holds_view
     from omnigraph_ops.stages.freeze.take import list_holds
 
     found = list_holds(call.open())
@@ -229,8 +219,6 @@ def holds_verb(call: Call) -> int:
     panel=_PANEL,
 )
 def hold_verb(call: Call) -> int:
-    from omnigraph_ops.outcomes import audit_log
-    from omnigraph_ops.stages.freeze.stage import hold_view
     from omnigraph_ops.stages.freeze.take import hold_version
 
     said = call.options
@@ -258,7 +246,6 @@ def hold_verb(call: Call) -> int:
     panel=_PANEL,
 )
 def release_verb(call: Call) -> int:
-    from omnigraph_ops.stages.freeze.stage import unfreeze_view
     from omnigraph_ops.stages.freeze.take import release
 
     hold_id = call.swap("hold_id")
@@ -284,8 +271,6 @@ def release_verb(call: Call) -> int:
 )
 def unlock_verb(call: Call) -> int:
     from omnigraph_ops.coordination.fence import current_lock, own_fence, unlock
-    from omnigraph_ops.models.health import UnlockReport
-    from omnigraph_ops.stages.recovery.stage import unlock_view
 
     confirm, force = call.options["confirm"], call.options["force"]
     if force and not confirm:

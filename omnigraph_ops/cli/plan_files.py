@@ -10,9 +10,11 @@ from typing import Any
 
 from omnigraph_ops import serde
 from omnigraph_ops.errors import InvalidInput
+from omnigraph_ops.outcomes.backups import graph_around
 from omnigraph_ops.stages.registry import PLANNED
 from omnigraph_ops.stages.stage import AnyPlanned
 from omnigraph_ops.storage.half_written import temporary_beside
+from omnigraph_ops.storage.store import Storage
 
 _STREAM = re.compile(r"/dev/(?:stdout|stderr|fd/\d+)|/proc/[^/]+/fd/\d+")
 """Names of what this process has open, which may lead to a regular file."""
@@ -45,9 +47,6 @@ def _fits(stage: AnyPlanned, text: bytes) -> bool:
 
 def refuse_place(path: str) -> None:
     """Refuse to save a plan inside a graph, or over a file that is not a plan; `InvalidInput`. Reads."""
-    from omnigraph_ops.outcomes.backups import graph_around
-    from omnigraph_ops.storage.store import Storage
-
     try:
         place = os.path.abspath(path)
     except FileNotFoundError:

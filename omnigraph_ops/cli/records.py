@@ -11,11 +11,15 @@ from omnigraph_ops import serde
 from omnigraph_ops.cli.call import Call, verb
 from omnigraph_ops.cli.options import POSITIVE, SECONDS, OneOf
 from omnigraph_ops.errors import InvalidInput, UsageError, unknown_table
+from omnigraph_ops.graph.layout import now_us
 from omnigraph_ops.models.history import HistoryList, RunRecord, TableTrend
+from omnigraph_ops.outcomes import audit_log
+from omnigraph_ops.outcomes import history_views as views
+from omnigraph_ops.views import markdown
+from omnigraph_ops.views.view import View, for_terminal, html_page
 
 if TYPE_CHECKING:
     from omnigraph_ops.graph import Graph
-    from omnigraph_ops.views.view import View
 
 Shown = HistoryList | RunRecord | TableTrend
 
@@ -29,7 +33,6 @@ Shown = HistoryList | RunRecord | TableTrend
 )
 def audit_verb(call: Call) -> int:
     from omnigraph_ops.cli import recording
-    from omnigraph_ops.outcomes import audit_log
 
     graph = call.open()
     recording.settled(graph)
@@ -76,7 +79,6 @@ def history_verb(call: Call) -> int:
 
 
 def _read(call: Call, graph: Graph) -> Shown:
-    from omnigraph_ops.graph.layout import now_us
     from omnigraph_ops.outcomes import history
     from omnigraph_ops.outcomes.runs import unsettled
     from omnigraph_ops.outcomes.task_journals import unsettled_runs
@@ -104,10 +106,6 @@ def _read(call: Call, graph: Graph) -> Shown:
 
 
 def _rendered(shown: Shown, form: str) -> str:
-    from omnigraph_ops.outcomes import history_views as views
-    from omnigraph_ops.views import markdown
-    from omnigraph_ops.views.view import for_terminal, html_page
-
     if form == "json":
         return serde.dumps(shown)
     forms: dict[type, tuple[Callable[[Any], View], Callable[[Any], str]]] = {

@@ -12,6 +12,7 @@ from click.shell_completion import get_completion_class
 from omnigraph_ops import serde
 from omnigraph_ops.cli.call import COMPLETE, PROGRAM, Call, cli, verb
 from omnigraph_ops.cli.options import ADDRESS, COUNT, MASTER, PATH, OneOf, flag, together
+from omnigraph_ops.config.settings import Settings, SettingsReport, settings_report
 from omnigraph_ops.errors import UsageError
 from omnigraph_ops.models.runs import CalibratedJob
 from omnigraph_ops.quantities import count, duration
@@ -19,7 +20,6 @@ from omnigraph_ops.views.view import Section, View, filled
 
 if TYPE_CHECKING:
     from omnigraph_ops.config.graph_entries import GraphEntry
-    from omnigraph_ops.config.settings import SettingsReport
 
 _PANEL = "Set-up"
 
@@ -122,8 +122,6 @@ def _view(found: GraphList) -> View:
     graph=False,
 )
 def settings_verb(call: Call) -> int:
-    from omnigraph_ops.config.settings import settings_report
-
     report = settings_report()
     call.emit(report, _settings_view(report))
     return 0
@@ -211,7 +209,6 @@ class TextIndexers:
     graph=False,
 )
 def text_indexer_verb(call: Call) -> int:
-    from omnigraph_ops.config.settings import Settings
     from omnigraph_ops.lance.text_indexer import RELEASES, home_of, install
 
     home = home_of(Settings.from_env().text_indexers)

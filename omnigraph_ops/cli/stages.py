@@ -25,15 +25,17 @@ from omnigraph_ops.cli.options import (
 )
 from omnigraph_ops.cli.plan_files import plan_in_file, refuse_place, write_plan
 from omnigraph_ops.cli.queue import QUEUE, queued
+from omnigraph_ops.config.settings import Settings
+from omnigraph_ops.coordination import sealed
 from omnigraph_ops.errors import ApprovalMissing, OpsError, UsageError
 from omnigraph_ops.progress import Stopped
 from omnigraph_ops.quantities import duration
 from omnigraph_ops.requests import fields_of
+from omnigraph_ops.stages.orphans.stage import quarantine_view, quarantines_view
 from omnigraph_ops.stages.registry import PLANNED, UNASKED
 from omnigraph_ops.stages.stage import AnyPlanned, AnyRun, Effect, Submit
 
 if TYPE_CHECKING:
-    from omnigraph_ops.config.settings import Settings
     from omnigraph_ops.graph import Graph
 
 QUARANTINE_OPTIONS = together(
@@ -66,8 +68,6 @@ def declare_unasked(stage: AnyRun, *more: Callable[[Any], Any], instead: Instead
 
 def _run_unasked(call: Call, stage: AnyRun) -> int:
     """Do it and print the report; the effect of the stage."""
-    from omnigraph_ops.config.settings import Settings
-
     for field in fields_of(stage.request):
         if field.option.argument and call.swap(field.name) is None:
             raise UsageError(f"{stage.name} takes a graph and a {field.name}; {stage.unharmed}")
@@ -208,8 +208,6 @@ def _settings(call: Call) -> Settings | None:
     engine = call.options.get("engine")
     if engine is None:
         return None
-    from omnigraph_ops.config.settings import Settings
-
     return Settings.from_env().model_copy(update={"engine": engine})
 
 
@@ -220,8 +218,6 @@ _PREVIEW_AGAIN = (
 
 def _plan(call: Call, stage: AnyPlanned, graph: Graph, approved: Any, request: Any) -> Any:
     """The plan to show or to carry out: of the file, of the digest, or a fresh one. Reads."""
-    from omnigraph_ops.coordination import sealed
-
     if call.options["confirm"]:
         stage.check_ready(graph)
     if request is not None:
@@ -250,8 +246,6 @@ def _apply(call: Call, stage: AnyPlanned, graph: Graph, plan: Any) -> int:
 
 def _show(call: Call, stage: AnyPlanned, graph: Graph, plan: Any, request: Any) -> int:
     """Print a preview, and the command that carries it out. Writes the plan where it is to be kept."""
-    from omnigraph_ops.coordination import sealed
-
     said = call.options
     if stage.keeps_previews and request is not None:
         sealed.store(graph.storage, plan)
@@ -322,7 +316,6 @@ def about_quarantine(call: Call) -> int | None:
 
 def _act(call: Call) -> int:
     from omnigraph_ops.stages.orphans.quarantine import list_quarantines, preview_quarantine, purge, restore
-    from omnigraph_ops.stages.orphans.stage import quarantine_view, quarantines_view
 
     said, target = call.options, call.target
     call.writes = bool(said["confirm"] or said["restore"] is not None)

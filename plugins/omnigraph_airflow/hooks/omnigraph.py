@@ -15,13 +15,14 @@ from pydantic import ValidationError
 
 from omnigraph_airflow.graphs import entry_named
 from omnigraph_ops.config.graph_entries import ClusterTarget, GraphEntry, SettingsOverrides
+from omnigraph_ops.config.settings import Settings
 from omnigraph_ops.errors import InvalidInput, OpsError, did_you_mean
 from omnigraph_ops.quantities import count
+from omnigraph_ops.storage.location import StoreAccess
 
 if TYPE_CHECKING:
     from airflow.sdk import Connection
 
-    from omnigraph_ops.config.settings import Settings
     from omnigraph_ops.graph import Graph
 
 
@@ -122,7 +123,6 @@ class OmnigraphHook(BaseHook):
         """Open the graph. Reads."""
         from omnigraph_ops.graph import open_graph
         from omnigraph_ops.graph.opening import resolve_cluster
-        from omnigraph_ops.storage.location import StoreAccess
 
         address = self.address()
         access = StoreAccess(variables=address.store)
@@ -191,6 +191,4 @@ class OmnigraphHook(BaseHook):
 
 
 def _settings(address: Address) -> Settings:
-    from omnigraph_ops.config.settings import Settings
-
     return Settings.from_env({**os.environ, **address.settings})

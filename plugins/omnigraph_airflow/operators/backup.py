@@ -14,6 +14,7 @@ from omnigraph_ops.errors import CorruptGraph, InvalidInput
 from omnigraph_ops.models.backup import VerifyReport
 from omnigraph_ops.progress import Lines
 from omnigraph_ops.quantities import count
+from omnigraph_ops.stages.backup.stage import verify_view
 from omnigraph_ops.stages.registry import UNASKED_BY_NAME
 
 if TYPE_CHECKING:
@@ -119,7 +120,6 @@ class SubmitVerifyOperator(SubmitJobOperator):
         self.backup = backup
 
     def run_stage(self, graph: Graph, context: Context) -> Any:
-        from omnigraph_ops.stages.backup.stage import verify_view
         from omnigraph_ops.stages.backup.verify import verify_backup
 
         where, threshold = self.backup["backup"], graph.settings.spark_copy_threshold_bytes

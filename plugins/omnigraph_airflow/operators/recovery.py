@@ -13,6 +13,7 @@ from omnigraph_airflow.operators.base import OmnigraphOperator
 from omnigraph_airflow.task_run import run_id_of, states_of
 from omnigraph_ops import serde
 from omnigraph_ops.errors import OpsError, RecoveryPending, TransientError
+from omnigraph_ops.graph.layout import now_us
 from omnigraph_ops.models.health import FAILED, CheckReport, CheckStatus, RecoveryOutcome
 from omnigraph_ops.models.history import UnsettledRun
 from omnigraph_ops.models.runs import TaskAttempt
@@ -42,7 +43,6 @@ class CheckRecoveryOperator(OmnigraphOperator):
     def run_stage(self, graph: Graph, context: Context) -> Any:
         from omnigraph_ops.coordination.fence import drop_stale_fence
         from omnigraph_ops.coordination.litter import sweep_beside
-        from omnigraph_ops.graph.layout import now_us
         from omnigraph_ops.stages.recovery.check import check, may_pass
         from omnigraph_ops.stages.recovery.recover import recover
 

@@ -103,7 +103,6 @@ class ReportOperator(BaseOperator):
     def _keep(self, context: Context, graph: Graph, facts: RunFacts, report: RunReport) -> None:
         """Write the record of the run and send its metrics; neither can fail the run. Writes."""
         from omnigraph_ops.outcomes import history
-        from omnigraph_ops.outcomes.history import record_of
         from omnigraph_ops.outcomes.task_journals import mark_recorded
         from omnigraph_ops.stages.health.read import everything_now, look
 
@@ -112,7 +111,7 @@ class ReportOperator(BaseOperator):
             header = header_of(context, facts.graph, stages=facts.stages, stamp=graph.stamp)
             # Airflow gives a run that is cleared a new start.
             header = replace(header, started_at_us=facts.began_us or header.started_at_us)
-            return record_of(header, replace(results, after=look(everything_now, graph)))
+            return history.record_of(header, replace(results, after=look(everything_now, graph)))
 
         record, kept = history.keep(graph, make, warn=self.log.warning)
         if record is not None and kept:

@@ -13,9 +13,12 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from omnigraph_airflow.hooks.omnigraph import SECRETS, OmnigraphHook
+from omnigraph_ops.coordination import sealed
+from omnigraph_ops.coordination.holds import Hold, active_holds
 from omnigraph_ops.coordination.state import PLANS_DIR
 from omnigraph_ops.errors import OpsError
 from omnigraph_ops.outcomes.results import redacted
+from omnigraph_ops.parallel import in_parallel
 from omnigraph_ops.stages.registry import BY_NAME, planned
 from omnigraph_ops.views.markdown import bounded
 from omnigraph_ops.views.view import View
@@ -25,7 +28,6 @@ if TYPE_CHECKING:
 
     from omnigraph_airflow.page.listing import ListedGraph
     from omnigraph_ops.coordination.graph_view import GraphView
-    from omnigraph_ops.coordination.holds import Hold
     from omnigraph_ops.graph import Graph
     from omnigraph_ops.graph.state import TableEntry
     from omnigraph_ops.models.cleanup import ProtectedVersion
@@ -250,8 +252,6 @@ def trend_of(listed: ListedGraph, table_key: str) -> tuple[TableTrendPoint, ...]
 
 def holds_of(listed: ListedGraph) -> tuple[Hold, ...]:
     """The holds that count now, oldest first. Reads."""
-    from omnigraph_ops.coordination.holds import active_holds
-
     return active_holds(opened(listed).storage)
 
 
@@ -262,15 +262,12 @@ def plan_of(listed: ListedGraph, stage: str, digest: str) -> Any:
         InvalidInput: no such stage keeps one, or that is no digest.
         StalePlan: it is no longer kept.
     """
-    from omnigraph_ops.coordination import sealed
-
     return sealed.load(opened(listed).storage, planned(stage).plan_type, digest)
 
 
 def state_of(listed: ListedGraph, *, most: int | None, only: Sequence[str] = ()) -> GraphState:
     """Health of every table (or of those named), and drift and protection of the worst so many. Reads."""
     from omnigraph_ops.coordination.graph_view import look
-    from omnigraph_ops.parallel import in_parallel
     from omnigraph_ops.stages.health.read import health
 
     graph = opened(listed)
