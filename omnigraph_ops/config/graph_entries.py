@@ -24,6 +24,7 @@ from pydantic import (
 )
 
 from omnigraph_ops.config.settings import EntryText, Settings
+from omnigraph_ops.config.settings import variable_of as setting_variable
 from omnigraph_ops.config.terms import BudgetTerms, ExpiryTerms, RetentionTerms, RewriteTerms
 from omnigraph_ops.errors import InvalidInput
 from omnigraph_ops.models.cleanup import SHORTEST_AGE_SECONDS
@@ -137,10 +138,6 @@ Hours = Annotated[str, _checked(hours_of)]
 Timezone = Annotated[str, _checked(_check_timezone)]
 
 
-_VARIABLES = {"concurrency": "OMNIGRAPH_MAINTENANCE_CONCURRENCY"}
-_SECONDS = {"recovery_grace", "lease_ttl", "lease_wait", "plan_ttl", "engine_timeout"}
-
-
 class SettingsOverrides(BaseModel):
     """Every key is a variable of docs/reference/settings.md without its prefix; durations lose `_seconds`."""
 
@@ -192,8 +189,7 @@ class SettingsOverrides(BaseModel):
 
 def variable_of(name: str) -> str:
     """The environment variable of a key. Pure."""
-    suffix = "_SECONDS" if name in _SECONDS else ""
-    return _VARIABLES.get(name, f"OMNIGRAPH_OPS_{name.upper()}{suffix}")
+    return setting_variable(name if name in Settings.model_fields else f"{name}_seconds")
 
 
 def _text(value: Any) -> str:

@@ -310,10 +310,10 @@ class Settings(BaseSettings):
             raise InvalidInput(_sentence(error.errors()[0])) from None
 
 
-def variable_of(name: str) -> str | None:
-    """The environment variable of a setting; None for one that no deployment makes. Pure."""
+def variable_of(name: str) -> str:
+    """The environment variable of a setting; empty for one that no deployment makes. Pure."""
     if name in _OF_THE_CODE:
-        return None
+        return ""
     return _CONCURRENCY if name == "concurrency" else f"{PREFIX}{name.upper()}"
 
 
