@@ -246,27 +246,6 @@ class Settings(BaseSettings):
     publish_attempts: _AtLeastOne = 6
     """The engine's budget: five retries after the first attempt."""
 
-    def for_run(
-        self,
-        *,
-        policy: str | None,
-        cutoff: int | None,
-        auto: bool,
-        defer_index_remap: bool = False,
-        retrain_vectors: bool = False,
-        purge_deleted: bool = False,
-    ) -> Settings:
-        """These settings with what one run says otherwise; None and an empty text leave the deployment's. Pure."""
-        said = {
-            "policy": policy or self.policy,
-            "cutoff": cutoff or self.cutoff,
-            "auto": auto,
-            "defer_index_remap": self.defer_index_remap or defer_index_remap,
-            "retrain_vectors": self.retrain_vectors or retrain_vectors,
-            "purge_deleted": self.purge_deleted or purge_deleted,
-        }
-        return Settings(**{**dict(self), **said})
-
     def spark_from(self, stage: str) -> int | None:
         """From which size on the heavy part of a stage is submitted, 0 for always; None: it is not. Pure."""
         return next((entry.at_least for entry in self.spark_stages if entry.stage == stage), None)

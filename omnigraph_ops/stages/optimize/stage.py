@@ -52,15 +52,9 @@ class PlanRequest(RewriteTerms, BudgetTerms, TablesRequest):
     """Plain Lance without stable row ids: do not rewrite indexes during compaction; Lance records where rows moved."""
 
     def settings(self, settings: Settings) -> Settings:
-        """The settings with what this run says otherwise. Pure."""
-        return settings.for_run(
-            policy=self.policy,
-            cutoff=self.cutoff,
-            auto=self.auto,
-            defer_index_remap=self.defer_index_remap,
-            retrain_vectors=self.retrain_vectors,
-            purge_deleted=self.purge_deleted,
-        )
+        """The settings with what this run says otherwise: what it leaves out, or off, is the deployment's. Pure."""
+        said = {name: value for name, value in self if name in type(settings).model_fields and value}
+        return settings.model_copy(update=said)
 
 
 class OptimizeRequest(PlanRequest):
@@ -68,11 +62,6 @@ class OptimizeRequest(PlanRequest):
 
     exclusive: Annotated[bool, Option(form=False)] = False
     """Nobody else publishes meanwhile: compact the internal tables too."""
-
-    def settings(self, settings: Settings) -> Settings:
-        """The settings with what this run says otherwise. Pure."""
-        found = super().settings(settings)
-        return found.model_copy(update={"exclusive": True}) if self.exclusive else found
 
 
 class PlanOptimize(RunStage[PlanRequest, OptimizePlan]):

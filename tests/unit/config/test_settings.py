@@ -141,22 +141,3 @@ def test_a_value_out_of_bounds_is_one_sentence(name: str, text: str, sentence: s
     with pytest.raises(InvalidInput) as refused:
         Settings.from_env({f"OMNIGRAPH_OPS_{name}": text})
     assert str(refused.value).replace(".0", "") == f"OMNIGRAPH_OPS_{name} {sentence}"
-
-
-def test_what_one_run_says_is_checked_like_the_rest() -> None:
-    tiered = Settings(cutoff=3).for_run(policy="tiered", cutoff=None, auto=True)
-    assert (tiered.policy, tiered.cutoff, tiered.auto) == (RewritePolicy.TIERED, 3, True)
-    with pytest.raises(InvalidInput, match="cutoff"):
-        Settings().for_run(policy=None, cutoff=-1, auto=False)
-
-
-@pytest.mark.parametrize("name", ["retrain_vectors", "purge_deleted"])
-def test_what_is_off_by_default_is_done_where_the_deployment_or_the_run_asks(name: str) -> None:
-    def asked(*, deployment: bool, run: bool) -> bool:
-        settings = Settings.model_validate({name: deployment})
-        return bool(getattr(settings.for_run(policy=None, cutoff=None, auto=False, **{name: run}), name))
-
-    assert [asked(deployment=of, run=run) for of in (False, True) for run in (False, True)] == [
-        *(False, True),
-        *(True, True),
-    ]

@@ -39,7 +39,6 @@ def test_a_size_is_from_where_on_a_stage_is_submitted() -> None:
     found = {stage.value: settings.spark_from(stage) for stage in SparkStage}
     assert found == {"repair": 4 * 1024**3, "orphans": 2_000_000, "expire-rows": 50}
     assert Settings.from_env({VARIABLE: "orphans"}).spark_from("repair") is None
-    assert settings.for_run(policy=None, cutoff=None, auto=True).spark_stages == settings.spark_stages
 
 
 def test_the_report_of_the_settings_shows_what_was_said() -> None:
