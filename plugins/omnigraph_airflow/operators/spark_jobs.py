@@ -38,7 +38,6 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 _LINES_KEPT = 500
 """Of the output of a submit. Of the provider's 20 none says why where a master is dead: they are one Java stack."""
-_NO_OUTCOME = "the application left no outcome"
 _EXIT_CODE = re.compile(r"Error code is: (-?\d+)")
 """As the provider tells it."""
 _WITHOUT_CONNECTION = "yarn"
@@ -81,19 +80,8 @@ class SubmitJobOperator(OmnigraphOperator, SparkSubmitOperator):
             OpsError: the application calls its failure final.
         """
         self.application_args = [job, "--result-uri", f"{graph.uri}/{self.result}", *arguments]
-        said = _NO_OUTCOME
-        try:
-            SparkSubmitOperator.execute(self, context)
-        except AirflowException as error:
-            said = str(error)
-        except ENDED_FROM_OUTSIDE:
-            # Airflow calls `on_kill` later: by then the journal says what the job did, and it must not go on.
-            self.on_kill()
-            raise
-        outcome = outcome_at(graph.storage, self.result, value)
-        if outcome is None or outcome.value is None:
-            raise _failure(job, outcome, said)
-        return outcome.value
+        said = _submitted(lambda: SparkSubmitOperator.execute(self, context), self.on_kill)
+        return _value_at(graph.storage, self.result, value, job=job, said=said)
 
     def on_kill(self) -> None:
         with _what_it_started(self._hook):
@@ -117,6 +105,15 @@ class TaskSubmits:
         check()
         result = f"{RESULTS_DIR}/{new_ulid()}/{job}.json"
         words = [job, "--result-uri", f"{self.graph.uri}/{result}", *arguments]
+        said = _submitted(lambda: self._submit(job, words), self.kill)
+        try:
+            return _value_at(self.graph.storage, result, value, job=job, said=said)
+        except OpsError:
+            if self._killed:
+                raise StorageError(f"the task was asked to end, and ended its submit of the job {job}") from None
+            raise
+
+    def _submit(self, job: str, words: list[str]) -> None:
         try:
             self._hook = _hook_for(
                 self.address, lambda: SparkSubmitHook(name=f"omnigraph {job}", application_args=words)
@@ -128,19 +125,6 @@ class TaskSubmits:
                 f"the job {job} could not be submitted through spark_default: {error}; nothing was submitted; mend the "
                 "connection under Admin, Connections, or install spark-submit on the worker"
             ) from None
-        except AirflowException as error:
-            said = str(error)
-        except ENDED_FROM_OUTSIDE:
-            self.kill()
-            raise
-        else:
-            said = _NO_OUTCOME
-        outcome = outcome_at(self.graph.storage, result, value)
-        if outcome is not None and outcome.value is not None:
-            return outcome.value
-        if self._killed:
-            raise StorageError(f"the task was asked to end, and ended its submit of the job {job}")
-        raise _failure(job, outcome, said)
 
     def kill(self) -> None:
         """End the submit that is at work. Kills processes."""
@@ -204,14 +188,38 @@ def _what_it_started(hook: SparkSubmitHook | None) -> Iterator[None]:
                 process.kill()
 
 
-def outcome_at(storage: Storage, path: str, value: type[T]) -> SubmitOutcome[T] | None:
-    """What an application left, None when it died before it could. Reads, and removes it."""
+def _submitted(submit: Callable[[], object], kill: Callable[[], None]) -> str:
+    """Submit and wait; what the provider says of it. The effect of the job."""
     try:
-        outcome = serde.from_json(SubmitOutcome[value], storage.read(path))  # type: ignore[valid-type]
-    except FileNotFoundError:
-        return None
+        submit()
+    except AirflowException as error:
+        return str(error)
+    except ENDED_FROM_OUTSIDE:
+        # Airflow calls `on_kill` later: by then the journal says what the job did, and it must not go on.
+        kill()
+        raise
+    return "the application left no outcome"
+
+
+def _value_at(storage: Storage, path: str, value: type[T], *, job: str, said: str) -> T:
+    """What an application left as the value of its job. Reads, and removes it.
+
+    Args:
+        said: what the provider says of the submit.
+
+    Raises:
+        StorageError: it left no value, and the same submit may succeed later.
+        OpsError: it calls its failure final.
+    """
+    try:
+        outcome: SubmitOutcome[T] = serde.from_json(SubmitOutcome[value], storage.read(path))  # type: ignore[valid-type]
+    except FileNotFoundError:  # it died before it could
+        raise StorageError(reason(said)) from None
     storage.delete(path)
-    return outcome
+    if outcome.value is not None:
+        return outcome.value
+    message = outcome.error or _lost(job, said)
+    raise StorageError(message) if outcome.retryable else OpsError(message)
 
 
 def driver_variables(address: Address, hook: SparkSubmitHook) -> dict[str, str]:
@@ -225,18 +233,6 @@ def driver_variables(address: Address, hook: SparkSubmitHook) -> dict[str, str]:
     if hook._connection["deploy_mode"] == "cluster":
         return {}
     return {**address.settings, **address.store}
-
-
-def _failure(job: str, outcome: SubmitOutcome[T] | None, said: str) -> OpsError:
-    """The error that lets the submit be repeated, or not. Pure.
-
-    Args:
-        said: what the provider says of the submit.
-    """
-    if outcome is None:
-        return StorageError(reason(said))
-    message = outcome.error or _lost(job, said)
-    return StorageError(message) if outcome.retryable else OpsError(message)
 
 
 def _lost(job: str, said: str) -> str:
