@@ -20,7 +20,7 @@ from omnigraph_ops.cli.process import LossyStderr
 from omnigraph_ops.errors import ApprovalMissing, UsageError, did_you_mean
 from omnigraph_ops.progress import SILENT, Counted, Lines, Progress, figure
 from omnigraph_ops.storage.location import locate
-from omnigraph_ops.views.view import for_terminal
+from omnigraph_ops.views.view import View, for_terminal
 
 if TYPE_CHECKING:
     from rich.progress import Progress as Bars
@@ -28,7 +28,6 @@ if TYPE_CHECKING:
     from omnigraph_ops.cli.recording import Recorder
     from omnigraph_ops.config.settings import Settings
     from omnigraph_ops.graph import Graph
-    from omnigraph_ops.views.view import View
 
 
 @dataclass(slots=True, kw_only=True)

@@ -14,14 +14,13 @@ from airflow.sdk.definitions.callback import SyncCallback
 from airflow.sdk.observability import stats
 
 from omnigraph_ops.errors import OpsError
-from omnigraph_ops.models.history import Work
+from omnigraph_ops.models.history import RunRecord, Work
 from omnigraph_ops.stages.registry import BY_NAME
 
 if TYPE_CHECKING:
     from omnigraph_airflow.run_report import RunFacts
     from omnigraph_ops.config.graph_entries import Notifier
     from omnigraph_ops.graph import Graph
-    from omnigraph_ops.models.history import RunRecord
 
 
 def maintained_asset(name: str) -> Asset:

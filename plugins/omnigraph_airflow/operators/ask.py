@@ -11,7 +11,7 @@ from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
-from airflow.providers.standard.operators.hitl import ApprovalOperator
+from airflow.providers.standard.operators.hitl import ApprovalOperator, HITLOperator
 from airflow.sdk.api.datamodels._generated import HITLDetailRequest, HITLUser
 from airflow.sdk.exceptions import AirflowSkipException
 from airflow.sdk.execution_time.comms import CreateHITLDetailPayload
@@ -24,17 +24,15 @@ from omnigraph_airflow.hooks.omnigraph import GRAPH, OmnigraphHook
 from omnigraph_airflow.links import GraphPageLink, run_path
 from omnigraph_airflow.operators.base import failures_told, kept_plan
 from omnigraph_airflow.task_run import airflow_errors, note
-from omnigraph_ops.coordination import sealed
+from omnigraph_ops.coordination.sealed import Sealable, plan_path
 from omnigraph_ops.errors import ApprovalMissing
 from omnigraph_ops.graph.layout import now_us
 from omnigraph_ops.stages.registry import planned
 from omnigraph_ops.views.markdown import body, digest_shown
 
 if TYPE_CHECKING:
-    from airflow.providers.standard.operators.hitl import HITLOperator
     from airflow.sdk import Context
 
-    from omnigraph_ops.coordination.sealed import Sealable
     from omnigraph_ops.graph import Graph
     from omnigraph_ops.storage.store import Storage
 
@@ -331,7 +329,7 @@ def where_in_full(context: Context, plan: Sealable) -> str:
     """Markdown that leads to the whole plan: the log of the task that made it, and its file. Reads the config."""
     task = next(iter(context["task"].upstream_task_ids))
     link = f"{base_path()}{run_path(context['dag'].dag_id, context['run_id'])}/tasks/{task}"
-    return f"[the log of {task}]({link}) and in `{sealed.plan_path(plan.digest)}` of the graph"
+    return f"[the log of {task}]({link}) and in `{plan_path(plan.digest)}` of the graph"
 
 
 def run_type(context: Context) -> str:

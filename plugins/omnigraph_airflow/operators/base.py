@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
-from airflow.sdk import BaseOperator, BaseOperatorLink
+from airflow.sdk import BaseOperator, BaseOperatorLink, Context
 from airflow.sdk.definitions.xcom_arg import PlainXComArg
 from airflow.sdk.exceptions import AirflowFailException
 
@@ -37,8 +37,6 @@ from omnigraph_ops.views.markdown import by_cause
 from omnigraph_ops.views.view import View, plain_text
 
 if TYPE_CHECKING:
-    from airflow.sdk import Context
-
     from omnigraph_ops.graph import Graph
 
 _FAILURE = "failure"

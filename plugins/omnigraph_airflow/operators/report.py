@@ -9,7 +9,7 @@ from dataclasses import replace
 from functools import reduce
 from typing import TYPE_CHECKING, Any
 
-from airflow.sdk import BaseOperator
+from airflow.sdk import BaseOperator, Context
 from airflow.sdk.exceptions import AirflowFailException
 
 from omnigraph_airflow import decisions
@@ -30,8 +30,6 @@ from omnigraph_ops.stages.stage import AnyPlanned, Effect, PartedStage
 from omnigraph_ops.views.markdown import by_cause, some
 
 if TYPE_CHECKING:
-    from airflow.sdk import Context
-
     from omnigraph_ops.graph import Graph
     from omnigraph_ops.models.history import RunRecord
     from omnigraph_ops.models.outcomes import StageReport

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from airflow.sdk import XComArg
+from airflow.sdk import Context, XComArg
 from airflow.sdk.definitions.xcom_arg import PlainXComArg
 from airflow.sdk.exceptions import AirflowSkipException
 
@@ -38,8 +38,6 @@ from omnigraph_ops.stages.registry import planned
 from omnigraph_ops.stages.stage import PartedStage, PlannedStage, Submit
 
 if TYPE_CHECKING:
-    from airflow.sdk import Context
-
     from omnigraph_ops.graph import Graph
 
 __all__ = ["ApplyPartsOperator", "ApplyStageOperator", "ApproveStageOperator", "PlanStageOperator", "apply_task"]

@@ -15,7 +15,7 @@ from omnigraph_airflow import base_path
 from omnigraph_airflow.page import reads
 from omnigraph_airflow.page.listing import SIGNED_IN, Access, AccessDep, ListedGraph, listed_graphs
 from omnigraph_airflow.page.pages import MOST_TABLES, PAGE_SECONDS, graph_page, overview, table_page
-from omnigraph_airflow.page.reads import Deadline, Look, Looks, plan_view
+from omnigraph_airflow.page.reads import Deadline, Look, Looks
 from omnigraph_airflow.page.rendering import render
 from omnigraph_ops.outcomes.history_views import run_view
 
@@ -92,9 +92,8 @@ def show_run(request: Request, access: AccessDep, name: str, run_id: str) -> Res
 def show_plan(request: Request, access: AccessDep, name: str, stage: str, digest: str) -> Response:
     """A kept plan, in full. Reads."""
     graph = _seen(access, name)
-    look = _look(request, graph, ("kept", stage, digest), partial(reads.plan_of, graph, stage, digest))
-    view = None if look.value is None else plan_view(look.value)
-    return _page("plan.html.j2", status=404 if look.problem else 200, look=look, view=view, graph=graph)
+    look = _look(request, graph, ("plan", stage, digest), partial(reads.plan_of, graph, stage, digest))
+    return _page("plan.html.j2", status=404 if look.problem else 200, look=look, view=look.value, graph=graph)
 
 
 def show_static(file: str) -> Response:

@@ -9,9 +9,11 @@ from collections import defaultdict
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 from airflow.api_fastapi.app import get_auth_manager
+from airflow.api_fastapi.auth.managers.base_auth_manager import BaseAuthManager, ResourceMethod
+from airflow.api_fastapi.auth.managers.models.base_user import BaseUser
 from airflow.api_fastapi.auth.managers.models.resource_details import DagAccessEntity, DagDetails
 from airflow.api_fastapi.core_api.security import GetUserDep, requires_access_dag
 from airflow.models.dag import DagModel
@@ -31,10 +33,6 @@ from omnigraph_ops.outcomes.results import redacted
 from omnigraph_ops.stages.registry import BY_NAME, asked_by
 from omnigraph_ops.storage.location import locate, real_place
 from omnigraph_ops.views.markdown import digest_shown
-
-if TYPE_CHECKING:
-    from airflow.api_fastapi.auth.managers.base_auth_manager import BaseAuthManager, ResourceMethod
-    from airflow.api_fastapi.auth.managers.models.base_user import BaseUser
 
 SIGNED_IN = Depends(requires_access_dag("GET", DagAccessEntity.XCOM))
 """What every route asks for: somebody who may read what the tasks of a DAG leave. A page is made of just that."""

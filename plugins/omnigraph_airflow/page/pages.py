@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from functools import partial
-from typing import TYPE_CHECKING, TypeVar
+from typing import TypeVar
 
 from omnigraph_airflow.graphs import default_graph
 from omnigraph_airflow.page import listing, reads, rendering, texts
@@ -21,16 +21,12 @@ from omnigraph_airflow.page.listing import (
     listed_graphs,
     questions_by_graph,
 )
-from omnigraph_airflow.page.reads import Deadline, Look, Looks, plan_view
+from omnigraph_airflow.page.reads import Deadline, GraphState, Look, Looks
 from omnigraph_airflow.page.rendering import Chart, Value, chart
-from omnigraph_ops.models.history import RunOutcome, RunRecord
+from omnigraph_ops.coordination.holds import Hold
+from omnigraph_ops.models.history import RunOutcome, RunRecord, TableTrendPoint
 from omnigraph_ops.stages.registry import BY_NAME
-
-if TYPE_CHECKING:
-    from omnigraph_airflow.page.reads import GraphState
-    from omnigraph_ops.coordination.holds import Hold
-    from omnigraph_ops.models.history import TableTrendPoint
-    from omnigraph_ops.views.view import View
+from omnigraph_ops.views.view import View
 
 R = TypeVar("R")
 OVERVIEW_SECONDS = 6.0
@@ -201,7 +197,10 @@ def graph_page(access: Access, looks: Looks, graph: ListedGraph, *, most: int | 
     asking = {dag_id for dag_id in (graph.dag_id, *asking_dags()) if access.sees_questions(dag_id)}
     asked = listing.open_questions(asking)
     questions = questions_by_graph((graph,), asked, default=default_graph()).get(graph.name, ())
-    planned = [looks.begin(graph, ("plan", q.stage, q.digest), partial(_plan, graph, q)) for q in questions]
+    planned = [
+        looks.begin(graph, ("plan", q.stage, q.digest), partial(reads.plan_of, graph, q.stage, q.digest))
+        for q in questions
+    ]
     deadline, why = Deadline(PAGE_SECONDS), partial(reads.sentence, graph)
     read_runs = deadline.wait(runs, why)
     return GraphPage(
@@ -246,10 +245,6 @@ def _over(
     """One figure over the runs; `told` has when each began, how it ended and what to pick the figure from. Pure."""
     values = [Value(when=texts.day(at), number=pick(of), failed=ended is RunOutcome.FAILED) for at, ended, of in told]
     return chart(title, values, text, bars=bars)
-
-
-def _plan(graph: ListedGraph, question: OpenQuestion) -> View:
-    return plan_view(reads.plan_of(graph, question.stage, question.digest))
 
 
 def _actions(access: Access, graph: ListedGraph) -> tuple[Action, ...]:

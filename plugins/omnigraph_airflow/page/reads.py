@@ -6,7 +6,7 @@ import logging
 import threading
 import time
 from collections import Counter, deque
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Hashable, Sequence
 from concurrent.futures import Future
 from concurrent.futures import TimeoutError as NotYet
 from dataclasses import dataclass, field
@@ -15,17 +15,16 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar
 from omnigraph_airflow.hooks.omnigraph import SECRETS, OmnigraphHook
 from omnigraph_ops.coordination import sealed
 from omnigraph_ops.coordination.holds import Hold, active_holds
-from omnigraph_ops.coordination.state import PLANS_DIR
+from omnigraph_ops.coordination.sealed import plan_path
 from omnigraph_ops.errors import OpsError
 from omnigraph_ops.outcomes.results import redacted
 from omnigraph_ops.parallel import in_parallel
-from omnigraph_ops.stages.registry import BY_NAME, planned
+from omnigraph_ops.stages.registry import planned
+from omnigraph_ops.stages.stage import AnyPlanned
 from omnigraph_ops.views.markdown import bounded
 from omnigraph_ops.views.view import View
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from omnigraph_airflow.page.listing import ListedGraph
     from omnigraph_ops.coordination.graph_view import GraphView
     from omnigraph_ops.graph import Graph
@@ -35,13 +34,9 @@ if TYPE_CHECKING:
     from omnigraph_ops.models.history import RunRecord, TableTrendPoint
 
 
-def plan_view(plan: Any) -> View:
-    """The page about a plan of any stage. Pure."""
-    stage = next((stage for stage in BY_NAME.values() if isinstance(plan, stage.plan_type)), None)
-    if stage is None:
-        raise TypeError(f"there is no page for a {type(plan).__name__}")
-    kept = f"{PLANS_DIR}/{plan.digest.removeprefix('sha256:')}.json in the graph; at the shell --json prints it"
-    return bounded(stage.view(plan), kept)
+def plan_view(stage: AnyPlanned, plan: Any) -> View:
+    """The page about a plan of that stage. Pure."""
+    return bounded(stage.view(plan), f"{plan_path(plan.digest)} in the graph; at the shell --json prints it")
 
 
 T = TypeVar("T")
@@ -255,14 +250,15 @@ def holds_of(listed: ListedGraph) -> tuple[Hold, ...]:
     return active_holds(opened(listed).storage)
 
 
-def plan_of(listed: ListedGraph, stage: str, digest: str) -> Any:
-    """A kept plan. Reads.
+def plan_of(listed: ListedGraph, stage: str, digest: str) -> View:
+    """The page about a kept plan. Reads.
 
     Raises:
         InvalidInput: no such stage keeps one, or that is no digest.
         StalePlan: it is no longer kept.
     """
-    return sealed.load(opened(listed).storage, planned(stage).plan_type, digest)
+    of = planned(stage)
+    return plan_view(of, sealed.load(opened(listed).storage, of.plan_type, digest))
 
 
 def state_of(listed: ListedGraph, *, most: int | None, only: Sequence[str] = ()) -> GraphState:

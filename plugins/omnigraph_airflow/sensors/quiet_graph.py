@@ -5,20 +5,17 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, time, timedelta
-from typing import TYPE_CHECKING, Any
+from typing import Any
 from zoneinfo import ZoneInfo
 
 from airflow.providers.common.compat.sdk import conf
-from airflow.sdk import BaseSensorOperator
+from airflow.sdk import BaseSensorOperator, Context
 from airflow.sdk.exceptions import AirflowSensorTimeout
 
 from omnigraph_airflow.hooks.omnigraph import GRAPH, OmnigraphHook
 from omnigraph_airflow.operators.ask import by_hand
 from omnigraph_airflow.operators.base import failures_told, refuse_unknown_params
 from omnigraph_airflow.task_run import airflow_errors
-
-if TYPE_CHECKING:
-    from airflow.sdk import Context
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -15,6 +15,7 @@ from omnigraph_airflow.page.reads import Look, plan_view
 from omnigraph_airflow.page.rendering import Value, chart, render
 
 from omnigraph_ops.models.history import RunOutcome
+from omnigraph_ops.stages.registry import planned
 from omnigraph_ops.views.markdown import PAGE_ROWS
 from tests.support.history import record
 from tests.support.large_plans import MANY, large_cleanup
@@ -177,11 +178,11 @@ def test_a_run_that_was_cleared_and_failed_again_has_its_report() -> None:
 
 def test_the_page_of_a_very_large_plan_is_bounded_and_says_where_all_of_it_is() -> None:
     plan = large_cleanup()
-    view = plan_view(plan)
+    view = plan_view(planned("cleanup"), plan)
     page = render("plan.html.j2", airflow="", graph=listed("people"), view=view, look=Look(value=plan))
     assert len(page) < 1024 * 1024
     assert f"__maintenance/plans/{'0' * 64}.json" in page
     assert f"Protected versions, the first {PAGE_ROWS:,} of {MANY:,}" in page
     assert f"{MANY:,} old versions" in page
-    small = plan_view(large_cleanup(many=2, kept_forks=()))
+    small = plan_view(planned("cleanup"), large_cleanup(many=2, kept_forks=()))
     assert "The whole plan" not in dict(small.facts)
