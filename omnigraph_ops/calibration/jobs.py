@@ -85,16 +85,23 @@ class TimedWork:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Advice:
+    """What to set afterwards."""
+
+    threshold: str
+    """The variable up to the threshold; or what a person does from there on, where there is no variable."""
+    never: str
+    """What to set where Spark pays at no size."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class MeasuredJob:
     """How one job is measured, and what to set afterwards."""
 
     work: str
     """What is the same both ways, as in `rewrites`."""
-    unit: Unit
-    setting: str
-    """The variable up to the threshold; or what a person does from there on, where there is no variable."""
-    never: str
-    """What to set where Spark pays at no size."""
+    unit: Unit = "bytes"
+    advice: Advice
     make: Callable[[Bench, Path, int], TimedWork] | None
     """Generates the work in a folder, of an amount. None: rewrites, which the job `measure` times in one session."""
     amounts: tuple[int, int] = _FRAGMENTS
@@ -235,58 +242,34 @@ def _expiries(bench: Bench, folder: Path, fragments: int) -> TimedWork:
     return TimedWork(size=live_rows(whole), here=lambda: delete(delete_here), there=there, undo=whole.restore)
 
 
+def _of_stage(name: str) -> Advice:
+    """A stage has its size in the list of all. Pure."""
+    return Advice(threshold=f"{_STAGES}={name}=", never=f"nothing: leave {name} out of {_STAGES}")
+
+
+_OF_BACKUPS = Advice(threshold=f"{_COPY}=", never=f"nothing: leave {_COPY} unset")
 JOBS = {
     CalibratedJob.REWRITE: MeasuredJob(
         work="rewrites",
-        unit="bytes",
-        setting=f"{_REWRITE}=",
         # Without a value the default would stay, and send tables to Spark.
-        never=f"{_REWRITE}={_NEVER}",
+        advice=Advice(threshold=f"{_REWRITE}=", never=f"{_REWRITE}={_NEVER}"),
         make=None,
     ),
-    CalibratedJob.COPY: MeasuredJob(
-        work="backups",
-        unit="bytes",
-        setting=f"{_COPY}=",
-        never=f"nothing: leave {_COPY} unset",
-        make=_copies,
-    ),
-    CalibratedJob.VERIFY: MeasuredJob(
-        work="verifications",
-        unit="bytes",
-        setting=f"{_COPY}=",
-        never=f"nothing: leave {_COPY} unset",
-        make=_verifications,
-    ),
+    CalibratedJob.COPY: MeasuredJob(work="backups", advice=_OF_BACKUPS, make=_copies),
+    CalibratedJob.VERIFY: MeasuredJob(work="verifications", advice=_OF_BACKUPS, make=_verifications),
     CalibratedJob.RESTORE: MeasuredJob(
         work="restores",
-        unit="bytes",
-        setting="nothing: give `restore` the option --spark from so many bytes on: ",
-        never="nothing: restore without --spark",
+        advice=Advice(
+            threshold="nothing: give `restore` the option --spark from so many bytes on: ",
+            never="nothing: restore without --spark",
+        ),
         make=_restores,
     ),
-    CalibratedJob.EVIDENCE: MeasuredJob(
-        work="comparisons",
-        unit="bytes",
-        setting=f"{_STAGES}=repair=",
-        never=f"nothing: leave repair out of {_STAGES}",
-        make=_comparisons,
-    ),
+    CalibratedJob.EVIDENCE: MeasuredJob(work="comparisons", advice=_of_stage("repair"), make=_comparisons),
     CalibratedJob.ORPHANS: MeasuredJob(
-        work="plans of orphans",
-        unit="files",
-        setting=f"{_STAGES}=orphans=",
-        never=f"nothing: leave orphans out of {_STAGES}",
-        make=_searches,
-        amounts=_FILES,
+        work="plans of orphans", unit="files", advice=_of_stage("orphans"), make=_searches, amounts=_FILES
     ),
-    CalibratedJob.EXPIRE: MeasuredJob(
-        work="deletes",
-        unit="rows",
-        setting=f"{_STAGES}=expire-rows=",
-        never=f"nothing: leave expire-rows out of {_STAGES}",
-        make=_expiries,
-    ),
+    CalibratedJob.EXPIRE: MeasuredJob(work="deletes", unit="rows", advice=_of_stage("expire-rows"), make=_expiries),
 }
 
 
@@ -353,12 +336,12 @@ def _graphs_untouched() -> Iterator[None]:
 def calibration_view(found: Calibration) -> View:
     """The result and what to set. Pure."""
     measured, bounds = JOBS[found.job], (found.threshold_bytes, found.threshold_files, found.threshold_rows)
-    pays, said = f"at no size: Spark is no faster per {measured.unit[:-1]} here", measured.never
+    pays, said = f"at no size: Spark is no faster per {measured.unit[:-1]} here", measured.advice.never
     if not (found.in_process.rises and found.spark.rises):
         pays, said = _UNKNOWN, "nothing: repeat this on an idle machine"
     bound = next((size for size in bounds if size is not None), None)
     if bound is not None:
-        pays, said = f"from {_amount(bound, measured.unit)} on", f"{measured.setting}{bound}"
+        pays, said = f"from {_amount(bound, measured.unit)} on", f"{measured.advice.threshold}{bound}"
     rows = tuple(
         (name, f"{one.fixed_seconds:.2f} s", f"{_amount(int(one.per_second), measured.unit)}/s")
         for name, one in (("in process", found.in_process), (found.master, found.spark))
