@@ -8,7 +8,6 @@ from datetime import UTC, datetime
 
 from omnigraph_ops.models.history import (
     HistoryList,
-    Measured,
     RunDecision,
     RunOutcome,
     RunRecord,
@@ -16,24 +15,20 @@ from omnigraph_ops.models.history import (
     TableTrend,
     TableTrendPoint,
     UnsettledRun,
-    Work,
 )
 from omnigraph_ops.quantities import human_bytes, moment
 from omnigraph_ops.views.view import Section, View, csv_table, filled
 
 _UNKNOWN = ""
+Cells = dict[str, str]
+"""A row of a table by the titles of its columns."""
 
 
 def list_view(listed: HistoryList) -> View:
     """Runs, one per line. Pure."""
-    header = (
-        *("Started", "Run", "Verb", "Outcome", "Took", "Tables done / failed / interrupted / left"),
-        *("Fragments", "Data", "Rewritten", "Amplification", "Reclaimed", "Score"),
-    )
-    rows = tuple(_run_cells(run) for run in listed.runs)
     sections = (
         Section(title="Not in the history yet", lines=tuple(map(_unsettled, listed.unsettled))),
-        Section(title="Runs", header=header, rows=rows),
+        _table("Runs", map(_run_cells, listed.runs)),
     )
     return View(
         title=f"History of {listed.uri}",
@@ -48,8 +43,8 @@ def run_view(run: RunRecord) -> View:
         Section(title="Interrupted" if run.outcome is RunOutcome.INTERRUPTED else "Failed", lines=run.errors),
         Section(title="Needs attention", lines=run.attention),
         Section(title="Done", lines=run.notes),
-        Section(title="Decisions", header=_DECISION_HEADER, rows=tuple(_decision_cells(d) for d in run.decisions)),
-        Section(title="Tables", header=_TABLE_HEADER, rows=tuple(_table_cells(t) for t in run.tables)),
+        _table("Decisions", map(_decision_cells, run.decisions)),
+        _table("Tables", map(_table_cells, run.tables)),
     )
     return View(
         title=f"Maintenance of {run.header.graph}",
@@ -60,16 +55,18 @@ def run_view(run: RunRecord) -> View:
 
 def trend_view(trend: TableTrend) -> View:
     """One table over its runs. Pure."""
-    header = (
-        *("Started", "Run", "Verb", "Outcome", "What", "Version", "Rows", "Fragments", "Data"),
-        *("Deleted", "Unindexed", "Rewritten", "Amplification", "Armed"),
-    )
-    rows = tuple(_point_cells(point) for point in trend.points)
     return View(
         title=f"{trend.table_key} of {trend.uri}",
         facts=(("Runs", str(len(trend.points))),),
-        sections=(Section(title="Runs", header=header, rows=rows),) if rows else (),
+        sections=filled([_table("Runs", map(_point_cells, trend.points))]),
     )
+
+
+def _table(title: str, rows: Iterable[Cells]) -> Section:
+    """A table of which each row names its columns. Pure."""
+    found = list(rows)
+    header = tuple(found[0]) if found else ()
+    return Section(title=title, header=header, rows=tuple(tuple(row.values()) for row in found))
 
 
 def words(token: str) -> str:
@@ -113,70 +110,61 @@ def _unsettled(run: UnsettledRun) -> str:
     return f"{header.verb} of {header.triggered_by} since {moment(header.started_at_us)}: {state} ({header.run_id})"
 
 
-def _run_cells(run: RunRecord) -> tuple[str, ...]:
+def _run_cells(run: RunRecord) -> Cells:
     counts = run.counts
-    return (
-        moment(run.header.started_at_us),
-        run.run_id,
-        run.header.verb,
-        words(run.outcome),
-        _seconds(run.seconds),
-        f"{counts.succeeded} / {counts.failed} / {counts.interrupted} / {counts.nothing_to_do}",
-        _moved(run.before.fragments, run.after.fragments),
-        _bytes(run.after.data_bytes),
-        _bytes(run.work.bytes_rewritten),
-        _number(run.work.write_amplification),
-        _bytes(run.work.bytes_reclaimed),
-        _number(run.after.score),
-    )
+    return {
+        "Started": moment(run.header.started_at_us),
+        "Run": run.run_id,
+        "Verb": run.header.verb,
+        "Outcome": words(run.outcome),
+        "Took": _seconds(run.seconds),
+        "Tables done / failed / interrupted / left": (
+            f"{counts.succeeded} / {counts.failed} / {counts.interrupted} / {counts.nothing_to_do}"
+        ),
+        "Fragments": _moved(run.before.fragments, run.after.fragments),
+        "Data": _bytes(run.after.data_bytes),
+        "Rewritten": _bytes(run.work.bytes_rewritten),
+        "Amplification": _number(run.work.write_amplification),
+        "Reclaimed": _bytes(run.work.bytes_reclaimed),
+        "Score": _number(run.after.score),
+    }
 
 
-_TABLE_HEADER = (
-    *("Table", "Outcome", "What", "Version", "Rows", "Fragments", "Data", "Deleted", "Unindexed"),
-    *("Rewritten", "Amplification", "Reclaimed", "Versions removed", "Where", "Armed"),
-)
+def _table_cells(table: TableRecord) -> Cells:
+    return {
+        "Table": table.table_key,
+        **_done_cells(table),
+        "Reclaimed": _bytes(table.work.bytes_reclaimed),
+        "Versions removed": _number(table.work.versions_removed or None),
+        "Where": words(table.executor or ""),
+        "Armed": _seconds(table.armed_seconds),
+    }
 
 
-def _table_cells(table: TableRecord) -> tuple[str, ...]:
-    work = table.work
-    return (
-        table.table_key,
-        words(table.outcome),
-        what(table),
-        *_state_cells(table.before, table.after),
-        _bytes(work.bytes_rewritten),
-        _number(work.write_amplification),
-        _bytes(work.bytes_reclaimed),
-        _number(work.versions_removed or None),
-        words(table.executor or ""),
-        _seconds(table.armed_seconds),
-    )
+def _point_cells(point: TableTrendPoint) -> Cells:
+    return {
+        "Started": moment(point.started_at_us),
+        "Run": point.run_id,
+        "Verb": point.verb,
+        **_done_cells(point.table),
+        "Armed": _seconds(point.table.armed_seconds),
+    }
 
 
-def _point_cells(point: TableTrendPoint) -> tuple[str, ...]:
-    table = point.table
-    return (
-        moment(point.started_at_us),
-        point.run_id,
-        point.verb,
-        words(table.outcome),
-        what(table),
-        *_state_cells(table.before, table.after),
-        _bytes(table.work.bytes_rewritten),
-        _number(table.work.write_amplification),
-        _seconds(table.armed_seconds),
-    )
-
-
-def _state_cells(before: Measured, after: Measured) -> tuple[str, ...]:
-    return (
-        _moved(before.version, after.version),
-        _moved(before.rows, after.rows),
-        _moved(before.fragments, after.fragments),
-        _bytes(after.data_bytes),
-        _share(after.deleted_share),
-        _share(after.unindexed_share),
-    )
+def _done_cells(table: TableRecord) -> Cells:
+    before, after = table.before, table.after
+    return {
+        "Outcome": words(table.outcome),
+        "What": what(table),
+        "Version": _moved(before.version, after.version),
+        "Rows": _moved(before.rows, after.rows),
+        "Fragments": _moved(before.fragments, after.fragments),
+        "Data": _bytes(after.data_bytes),
+        "Deleted": _share(after.deleted_share),
+        "Unindexed": _share(after.unindexed_share),
+        "Rewritten": _bytes(table.work.bytes_rewritten),
+        "Amplification": _number(table.work.write_amplification),
+    }
 
 
 def what(table: TableRecord) -> str:
@@ -186,13 +174,10 @@ def what(table: TableRecord) -> str:
     return ", ".join(table.stages) if table.stages else words(table.reason)
 
 
-_DECISION_HEADER = ("Stage", "Answer", "By", "At", "Plan")
-
-
-def _decision_cells(decision: RunDecision) -> tuple[str, ...]:
+def _decision_cells(decision: RunDecision) -> Cells:
     answer = f"{decision.answer}, forced" if decision.forced else str(decision.answer)
     at = _UNKNOWN if not decision.at_us else moment(decision.at_us)
-    return (decision.stage, answer, decision.by, at, decision.digest)
+    return {"Stage": decision.stage, "Answer": answer, "By": decision.by, "At": at, "Plan": decision.digest}
 
 
 def _moved(before: int | None, after: int | None) -> str:
@@ -230,51 +215,46 @@ def runs_csv(runs: Iterable[RunRecord]) -> str:
 
 def run_csv(run: RunRecord) -> str:
     """A line for the run, then one per table of it. Pure."""
-    identity = (run.run_id, run.header.started_at_us, run.header.verb)
-    return _text([_run_row(run), *(_table_row(identity, table) for table in run.tables)])
+    header = run.header
+    return _text([_run_row(run), *(_table_row(run.run_id, header.started_at_us, header.verb, t) for t in run.tables)])
 
 
 def trend_csv(trend: TableTrend) -> str:
     """A line per run of the table. Pure."""
-    return _text([_table_row((p.run_id, p.started_at_us, p.verb), p.table) for p in trend.points])
+    return _text([_table_row(p.run_id, p.started_at_us, p.verb, p.table) for p in trend.points])
 
 
 def _run_row(run: RunRecord) -> Row:
-    said = "; ".join((*run.errors, *run.notes))
-    identity = (run.run_id, run.header.started_at_us, run.header.verb)
-    return _row(identity, "", run.outcome, run.seconds, said, run.before, run.after, run.work)
-
-
-def _table_row(identity: tuple[str, int, str], table: TableRecord) -> Row:
-    return _row(
-        *(identity, table.table_key, table.outcome, table.armed_seconds, what(table)),
-        *(table.before, table.after, table.work),
-    )
-
-
-def _row(  # noqa: PLR0917 - the columns, in their order
-    identity: tuple[str, int, str],
-    table_key: str,
-    outcome: str,
-    seconds: float | None,
-    what_happened: str,
-    before: Measured,
-    after: Measured,
-    work: Work,
-) -> Row:
-    run_id, started_at_us, verb = identity
-    states = (("before", before), ("after", after))
     return {
-        "run_id": run_id,
-        "started_at": datetime.fromtimestamp(started_at_us / 1e6, UTC).isoformat(timespec="seconds"),
-        "verb": verb,
-        "table_key": table_key,
-        "outcome": str(outcome),
-        "seconds": seconds,
-        "what": what_happened,
-        **{f"{name}_{when}": value for when, state in states for name, value in asdict(state).items()},
-        **asdict(work),
+        **_identity(run.run_id, run.header.started_at_us, run.header.verb),
+        "table_key": "",
+        "outcome": run.outcome.value,
+        "seconds": run.seconds,
+        "what": "; ".join((*run.errors, *run.notes)),
+        **_figures(run),
     }
+
+
+def _table_row(run_id: str, started_at_us: int, verb: str, table: TableRecord) -> Row:
+    return {
+        **_identity(run_id, started_at_us, verb),
+        "table_key": table.table_key,
+        "outcome": table.outcome.value,
+        "seconds": table.armed_seconds,
+        "what": what(table),
+        **_figures(table),
+    }
+
+
+def _identity(run_id: str, started_at_us: int, verb: str) -> Row:
+    started = datetime.fromtimestamp(started_at_us / 1e6, UTC).isoformat(timespec="seconds")
+    return {"run_id": run_id, "started_at": started, "verb": verb}
+
+
+def _figures(of: RunRecord | TableRecord) -> Row:
+    states = (("before", of.before), ("after", of.after))
+    measured = {f"{name}_{when}": value for when, state in states for name, value in asdict(state).items()}
+    return measured | asdict(of.work)
 
 
 def _text(rows: list[Row]) -> str:
