@@ -33,9 +33,7 @@ PARAMS = {"graph": graph_param(), **_BACKUP, "ttl": _FREEZE["ttl"]}
 _DESTINATION = "{{ params.destination or var.value.get('omnigraph_backups', '') }}"
 
 
-@manual_dag(dag_id="omnigraph_backup", params=PARAMS, doc_md=__doc__)
-def omnigraph_backup() -> None:
-    """Freeze, copy, verify, unfreeze, report."""
+with manual_dag(dag_id="omnigraph_backup", params=PARAMS, doc_md=__doc__) as dag:
     freeze = FreezeOperator(
         task_id="freeze",
         request={"ttl": "{{ params.ttl }}", "reason": "backup {{ run_id }}"},
@@ -53,6 +51,3 @@ def omnigraph_backup() -> None:
 
     freeze >> copy >> verify >> unfreeze.as_teardown(setups=freeze) >> report
     verify >> report
-
-
-dag = omnigraph_backup()

@@ -36,9 +36,8 @@ def graph_param(*, named: bool = True) -> Param:
 _MOST_CONFIRMED = 1_000_000_000
 
 
-def bound_params(what: str, most: int, *, section: str | None = None) -> dict[str, Param]:
+def bound_params(what: str, most: int, **place: Any) -> dict[str, Param]:
     """How much a confirmation alone covers, for whoever gives it to see and to change. Pure."""
-    place: dict[str, Any] = {"section": section} if section else {}
     return {
         f"confirm_{what}": Param(
             most,
@@ -60,15 +59,9 @@ def bound_params(what: str, most: int, *, section: str | None = None) -> dict[st
     }
 
 
-def confirm_param(*, alone: str = "what is within the bounds below is done, and everything else waits") -> Param:
-    """Whether the run goes on after its preview; `alone`: what confirming without a digest does. Pure."""
-    return Param(
-        False,
-        type="boolean",
-        title="Confirm",
-        description_md=f"Without it the run stops at the preview. With it, {alone} for an approval; where the graph "
-        "names approvers, only theirs counts.",
-    )
+def switch_param(title: str, text: str, **place: Any) -> Param:
+    """Something that is off unless a person wants it. Pure."""
+    return Param(False, type="boolean", title=title, description_md=text, **place)
 
 
 def digest_param() -> Param:
@@ -94,16 +87,18 @@ _UNSAID: tuple[Any, ...] = (None, [], {})
 def stage_params(stage: AnyPlanned) -> dict[str, Param]:
     """Everything that a person may say to the manual DAG of a stage. Reads the graphs file."""
     asked = request_params(stage)
+    young = switch_param("Allow young", f"Let an age be less than {stage.age}.")
     plain = {name: param for name, param in asked.items() if not param.schema.get("section")}
     measured = bound_params(stage.measure.noun, stage.measure.default) if stage.measure else {}
+    starts = f"Where the switch **{stage.switch.title}** of the approval starts." if stage.switch else ""
     return {
         "graph": graph_param(),
         **plain,
-        **_allow_young(stage),
+        **({ALLOW_YOUNG: young} if stage.younger_in_forms else {}),
         "confirm": _confirm(stage),
         **measured,
         "digest": digest_param(),
-        **_force(stage),
+        **({FORCE: switch_param("Force", starts)} if starts else {}),
         **asked,
     }
 
@@ -199,26 +194,14 @@ def _plain(schema: Mapping[str, Any], definitions: Mapping[str, Any]) -> dict[st
 
 
 def _confirm(stage: AnyPlanned) -> Param:
-    if stage.measure:
-        return confirm_param()
-    return confirm_param(alone=f"{stage.routine}, and everything else waits" if stage.routine else "the run waits")
-
-
-def _force(stage: AnyPlanned) -> dict[str, Param]:
-    if stage.switch is None:
-        return {}
-    text = f"Where the switch **{stage.switch.title}** of the approval starts."
-    return {FORCE: Param(False, type="boolean", title="Force", description_md=text)}
-
-
-def _allow_young(stage: AnyPlanned) -> dict[str, Param]:
-    if not stage.younger_in_forms:
-        return {}
-    return {
-        ALLOW_YOUNG: Param(
-            False, type="boolean", title="Allow young", description_md=f"Let an age be less than {stage.age}."
-        )
-    }
+    """Whether the run goes on after its preview. Pure."""
+    done = "what is within the bounds below is done" if stage.measure else stage.routine
+    alone = f"{done}, and everything else waits" if done else "the run waits"
+    return switch_param(
+        "Confirm",
+        f"Without it the run stops at the preview. With it, {alone} for an approval; where the graph names approvers, "
+        "only theirs counts.",
+    )
 
 
 def request_in(stage: AnyPlanned | AnyRun, values: Mapping[str, Any]) -> Any:

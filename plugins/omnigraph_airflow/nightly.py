@@ -12,7 +12,7 @@ from airflow.sdk import DAG, Asset, Param, TriggerRule
 from airflow.sdk.definitions.deadline import DeadlineAlert
 
 from omnigraph_airflow.decisions import ANSWER_WITHIN
-from omnigraph_airflow.forms import bound_params, form_of, graph_param, in_params, request_params
+from omnigraph_airflow.forms import bound_params, form_of, graph_param, in_params, request_params, switch_param
 from omnigraph_airflow.hooks.omnigraph import GRAPH
 from omnigraph_airflow.notify import Told
 from omnigraph_airflow.operators.base import LOT_LABEL
@@ -72,32 +72,25 @@ def stage_params() -> dict[str, Param]:
 
 def _repair_params() -> dict[str, Param]:
     return {
-        "force_repair": Param(
-            False,
-            type="boolean",
-            title="Force repair",
-            description_md="Where the switch of the repair approval starts: whether an approved repair also "
-            "publishes drift that is **not** verified maintenance.",
+        "force_repair": switch_param(
+            "Force repair",
+            "Where the switch of the repair approval starts: whether an approved repair also publishes drift that is "
+            "**not** verified maintenance.",
         ),
-        "confirm_repair": Param(
-            False,
-            type="boolean",
-            title="Confirm the repair now",
+        "confirm_repair": switch_param(
+            "Confirm the repair now",
+            f"Publish verified maintenance without asking. Other drift still waits for a person. {_ASKED_ANYHOW}",
             section=ADVANCE,
-            description_md="Publish verified maintenance without asking. Other drift still waits for a person. "
-            f"{_ASKED_ANYHOW}",
         ),
     }
 
 
 def _cleanup_params() -> dict[str, Param]:
     return {
-        "confirm_cleanup": Param(
-            False,
-            type="boolean",
-            title="Confirm the cleanup now",
+        "confirm_cleanup": switch_param(
+            "Confirm the cleanup now",
+            f"Remove without asking, up to the bounds below. {_ASKED_ANYHOW}",
             section=ADVANCE,
-            description_md=f"Remove without asking, up to the bounds below. {_ASKED_ANYHOW}",
         ),
         **bound_params("versions", 1000, section=ADVANCE),
         "standing_approval": Param(

@@ -8,7 +8,7 @@ from datetime import timedelta
 from typing import Any
 
 import pendulum
-from airflow.sdk import DAG, Param, TriggerRule, dag
+from airflow.sdk import DAG, Param, TriggerRule
 
 from omnigraph_airflow.decisions import ANSWER_WITHIN
 from omnigraph_airflow.forms import ALLOW_YOUNG, FORCE, form_of, in_params, request_params, stage_params
@@ -30,9 +30,9 @@ ASKED_IN_FORM: Mapping[str, Any] = {
 _MOST_RUNS = 64
 
 
-def manual_dag(*, dag_id: str, params: Mapping[str, Param], doc_md: str | None) -> Callable[[Callable[[], None]], Any]:
-    """The `@dag` of such a DAG: no schedule, retries only where a retry can help. Pure."""
-    return dag(
+def manual_dag(*, dag_id: str, params: Mapping[str, Param], doc_md: str | None) -> DAG:
+    """Such a DAG, without its tasks: no schedule, retries only where a retry can help. Pure."""
+    return DAG(
         dag_id=dag_id,
         schedule=None,
         start_date=pendulum.datetime(2026, 1, 1, tz="UTC"),
@@ -90,15 +90,14 @@ def _first_sentence(of: Callable[..., Any]) -> str:
 def stage_dag(name: str) -> DAG:
     """The DAG of that stage, started by hand. Reads the graphs file."""
     stage = planned(name)
-
-    def tasks() -> None:
+    with manual_dag(dag_id=stage.dag_id, params=stage_params(stage), doc_md=stage_text(stage)) as dag:
         recovery = CheckRecoveryOperator(task_id="check_recovery")
         plan = PlanStageOperator(
             task_id=stage.tasks.plan,
             stage=name,
             request=in_params(request_params(stage)),
             digest="{{ params.digest }}",
-            **_allowed(stage),
+            **(in_params([ALLOW_YOUNG]) if stage.younger_in_forms else {}),
         )
         approve = ApproveStageOperator(
             task_id=stage.tasks.approve,
@@ -112,14 +111,7 @@ def stage_dag(name: str) -> DAG:
 
         recovery >> plan
         approve >> apply_task(plan) >> report
-
-    dag: DAG = manual_dag(dag_id=stage.dag_id, params=stage_params(stage), doc_md=stage_text(stage))(tasks)()
     return dag
-
-
-def _allowed(stage: AnyPlanned) -> dict[str, Any]:
-    """What the form says about an age that is too young. Pure."""
-    return in_params([ALLOW_YOUNG]) if stage.younger_in_forms else {}
 
 
 def _bounds(stage: AnyPlanned) -> dict[str, Any]:
