@@ -32,7 +32,7 @@ from omnigraph_ops.models.history import RunHeader, RunOrigin
 from omnigraph_ops.models.runs import TaskAttempt
 from omnigraph_ops.outcomes import audit_log
 from omnigraph_ops.outcomes.audit_log import AuditEvent
-from omnigraph_ops.outcomes.results import RunResults, Snapshot, StageFailure, redacted, with_units
+from omnigraph_ops.outcomes.results import RunResults, Snapshot, StageFailure, UnitRecord, redacted, with_units
 from omnigraph_ops.stages.registry import BY_NAME, tasks_by_stage
 
 if TYPE_CHECKING:
@@ -42,7 +42,6 @@ if TYPE_CHECKING:
 
     from omnigraph_airflow.decisions import Decision
     from omnigraph_ops.graph import Graph
-    from omnigraph_ops.outcomes.results import UnitRecord
     from omnigraph_ops.outcomes.runs import RecordedRun
     from omnigraph_ops.storage.store import Storage
 
@@ -240,13 +239,6 @@ class Audited:
         """What is removed by now; empty when nothing is. Pure."""
         return told(self.run.records)
 
-    @property
-    def is_open(self) -> bool:
-        """Whether the audit log has the start of this attempt, and not its end. Reads."""
-        said = self.run.subject(self.digest)
-        since_us = self.run.header.started_at_us
-        return audit_log.is_open(self.storage, run=said["run"], task=said["task"], since_us=since_us)
-
     def ends(self, event: AuditEvent, detail: str) -> None:
         """Add the entry of what came of it, where anything began or went wrong. Writes."""
         if self.run.audited or event is not AuditEvent.APPLIED:
@@ -282,7 +274,8 @@ def audited(graph: Graph, stage: str, decision: Decision) -> Iterator[Audited]:
         raise
     except BaseException as stop:
         # It may have come between the entry of the start and the note that there is one.
-        if work.is_open:
+        said, since_us = run.subject(decision.digest), run.header.started_at_us
+        if audit_log.is_open(graph.storage, run=said["run"], task=said["task"], since_us=since_us):
             _end_early(work, AuditEvent.INTERRUPTED, stop)
         raise
 
@@ -300,12 +293,12 @@ def _end_early(work: Audited, event: AuditEvent, why: BaseException) -> None:
     work.ends(event, "; ".join(part for part in sentences if part))
 
 
-def note(context: Context, storage: Storage, decision: Decision, event: AuditEvent, *, verb: str, detail: str) -> None:
+def note(context: Context, storage: Storage, decision: Decision, *, verb: str, detail: str) -> None:
     """Add an entry about a decision to the graph's audit log; a log that cannot be written stops nothing. Writes."""
     subject = audit_log.Subject(
         verb=verb, actor=decision.decided_by, digest=decision.digest, run=context["run_id"], task=None
     )
-    _append(storage, event, subject, detail)
+    _append(storage, decision.event, subject, detail)
 
 
 def _append(storage: Storage, event: AuditEvent, subject: audit_log.Subject, detail: str) -> None:

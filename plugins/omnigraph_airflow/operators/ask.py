@@ -178,7 +178,7 @@ class ApproveStageOperator(ApprovalOperator):
             force=self.forced(event.get("params_input") or {}),
             decided_at_us=now_us(),
         )
-        self._keep(context, graph, replace(asked, decision=decision))
+        self._keep(context, graph, asked, decision)
         return decision
 
     def _void(self, graph: Graph, asked: Consent, event: Mapping[str, Any]) -> str:
@@ -284,17 +284,15 @@ class ApproveStageOperator(ApprovalOperator):
             force=self.forced({}),
             decided_at_us=now_us(),
         )
-        self._keep(context, graph, replace(asked, decision=decision))
+        self._keep(context, graph, asked, decision)
         return {"chosen_options": [decisions.APPROVE]}
 
-    def _keep(self, context: Context, graph: Graph, answered: Consent) -> None:
+    def _keep(self, context: Context, graph: Graph, asked: Consent, decision: Decision) -> None:
         """Leave an answer where the next task reads it, and in the graph's audit log. Writes."""
-        decisions.keep_consent(graph.storage, answered)
-        decision = answered.decision
-        if decision is not None:
-            answer = ", ".join(decision.chosen_options) + (" with force" if decision.force else "")
-            detail = f"{answer}; {decision.void}" if decision.void else answer
-            note(context, graph.storage, decision, decision.event, verb=self.stage, detail=detail)
+        decisions.keep_consent(graph.storage, replace(asked, decision=decision))
+        answer = ", ".join(decision.chosen_options) + (" with force" if decision.force else "")
+        detail = f"{answer}; {decision.void}" if decision.void else answer
+        note(context, graph.storage, decision, verb=self.stage, detail=detail)
 
     def _set_deadline(self, context: Context, plan: Sealable, earlier: Consent | None) -> datetime:
         """Fix how long the request waits; returns until when. Pure.
