@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+from collections.abc import Callable
 from dataclasses import dataclass
 from itertools import count
 from typing import Any
@@ -56,8 +57,8 @@ def schema_shape(types: tuple[DemoType, ...]) -> dict[str, Any]:
     ordered = sorted(types, key=lambda t: t.name)
     return {
         "interfaces": [],
-        "nodes": [_node_shape(t) for t in ordered if t.ends is None],
-        "edges": [_edge_shape(t, t.ends) for t in ordered if t.ends is not None],
+        "nodes": [_shape(t) for t in ordered if t.ends is None],
+        "edges": [_shape(t) for t in ordered if t.ends is not None],
     }
 
 
@@ -78,12 +79,7 @@ def _contract3(types: tuple[DemoType, ...]) -> DemoContract:
 
 
 def _type3(declared: DemoType) -> dict[str, Any]:
-    head: dict[str, Any] = {"name": declared.name, "type_id": fnv1a32(declared.table_key)}
-    if declared.ends is None:
-        head |= {"annotations": [], "implements": []}
-    else:
-        head |= {"from_type": declared.ends[0], "to_type": declared.ends[1]}
-        head |= {"cardinality": _CARDINALITY, "annotations": []}
+    head = {"name": declared.name, "type_id": fnv1a32(declared.table_key)} | _place(declared, str)
     properties = [
         {
             "name": p.name,
@@ -134,12 +130,7 @@ def _type6(
         "type_id": own.stable_table_id,
         "table_incarnation_id": own.table_incarnation_id,
     }
-    if declared.ends is None:
-        head |= {"annotations": [], "implements": []}
-    else:
-        for role, name in zip(("from_type", "to_type"), declared.ends, strict=True):
-            head[role] = {"type_id": identities[name].stable_table_id, "type_name": name}
-        head |= {"cardinality": _CARDINALITY, "annotations": []}
+    head |= _place(declared, lambda name: {"type_id": identities[name].stable_table_id, "type_name": name})
     properties = [
         {"name": p.name, "property_id": property_ids[declared.name, p.name]} | _property_shape(p)
         for p in declared.stored
@@ -162,21 +153,21 @@ def _type6(
     return head | {"properties": properties, "constraints": constraints}
 
 
-def _node_shape(declared: DemoType) -> dict[str, Any]:
-    head: dict[str, Any] = {"name": declared.name, "annotations": [], "implements": []}
-    return head | _members_shape(declared)
-
-
-def _edge_shape(declared: DemoType, ends: tuple[str, str]) -> dict[str, Any]:
-    head: dict[str, Any] = {"name": declared.name, "from_type": ends[0], "to_type": ends[1]}
-    return head | {"cardinality": _CARDINALITY, "annotations": []} | _members_shape(declared)
-
-
-def _members_shape(declared: DemoType) -> dict[str, Any]:
+def _shape(declared: DemoType) -> dict[str, Any]:
     return {
+        "name": declared.name,
+        **_place(declared, str),
         "properties": [{"name": p.name} | _property_shape(p) for p in declared.stored],
         "constraints": _named_constraints(declared),
     }
+
+
+def _place(declared: DemoType, spelled: Callable[[str], Any]) -> dict[str, Any]:
+    """What a type says beside its name and its properties; an edge, between which types it is, too. Pure."""
+    if declared.ends is None:
+        return {"annotations": [], "implements": []}
+    first, second = map(spelled, declared.ends)
+    return {"from_type": first, "to_type": second, "cardinality": _CARDINALITY, "annotations": []}
 
 
 def _property_shape(prop: DemoProperty) -> dict[str, Any]:
