@@ -57,10 +57,6 @@ class Call:
     def quiet(self) -> bool:
         return bool(self.options.get("quiet"))
 
-    @property
-    def yes(self) -> bool:
-        return bool(self.options.get("yes"))
-
     def given(self, *names: str) -> list[str]:
         """Those of these options that were given. Pure."""
         return [name for name in names if was_given(self.options.get(name))]
@@ -222,7 +218,7 @@ def require_consent(call: Call, target: str, *, does: str = "", untouched: str =
     Raises:
         ApprovalMissing: neither was given; nothing was touched.
     """
-    if locate(target).is_local or call.yes:
+    if locate(target).is_local or call.options.get("yes"):
         return
     what = f"`{call.verb}`, which {does}," if does else f"destructive `{call.verb}`"
     if call.json or not sys.stdin.isatty():
