@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Awaitable, Callable
+from functools import cached_property
 from typing import Any
 
 from airflow.plugins_manager import AirflowPlugin
@@ -14,23 +14,17 @@ from omnigraph_airflow import PAGES
 class LazyApp:
     """An ASGI application that becomes the page with its first request."""
 
-    def __init__(self) -> None:
-        self._app: Any = None
-        self._lock = threading.Lock()
-
     async def __call__(
         self, scope: dict[str, Any], receive: Callable[[], Awaitable[Any]], send: Callable[[Any], Awaitable[None]]
     ) -> None:
         """Serve one request. Reads."""
-        await self._page()(scope, receive, send)
+        await self._page(scope, receive, send)
 
+    @cached_property
     def _page(self) -> Any:
-        with self._lock:
-            if self._app is None:
-                from omnigraph_airflow.page.app import create_page
+        from omnigraph_airflow.page.app import create_page
 
-                self._app = create_page()
-        return self._app
+        return create_page()
 
 
 class OmnigraphPlugin(AirflowPlugin):

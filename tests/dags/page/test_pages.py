@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import html
 import json
 import re
@@ -327,6 +328,22 @@ def test_faults_of_the_file_are_told(
     path.write_text("version: 1\ngraphs:\n  people: {target: /x, tipo: 1}\n")
     monkeypatch.setenv("OMNIGRAPH_GRAPHS_FILE", str(path))
     assert f"{path}:3" in get(client(), "/")
+
+
+def test_the_page_is_made_once_with_its_first_request(monkeypatch: pytest.MonkeyPatch) -> None:
+    from omnigraph_airflow.page import app
+    from omnigraph_airflow.plugin import LazyApp
+
+    made, served = list[str](), list[Any]()
+
+    async def page(scope: Any, _receive: Any, _send: Any) -> None:
+        served.append(scope)
+
+    monkeypatch.setattr(app, "create_page", lambda: made.append("page") or page)
+    lazy: Any = LazyApp()
+    for number in range(2):
+        asyncio.run(lazy({"request": number}, None, None))
+    assert (made, served) == (["page"], [{"request": 0}, {"request": 1}])
 
 
 def test_loading_the_plugin_imports_nothing_of_the_page() -> None:
