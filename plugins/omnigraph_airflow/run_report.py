@@ -6,7 +6,7 @@ Skipped is never counted as done: what did not happen is listed with the reason.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import reduce
 from typing import Any
@@ -24,8 +24,7 @@ from omnigraph_ops.stages.registry import BY_NAME, planned, tasks_by_stage
 from omnigraph_ops.stages.stage import AnyPlanned
 from omnigraph_ops.views.markdown import by_cause, contents, prose, some
 from omnigraph_ops.views.markdown import facts as markdown_facts
-from omnigraph_ops.views.markdown import table as markdown_table
-from omnigraph_ops.views.view import View, first
+from omnigraph_ops.views.view import Section, View, first
 
 _MOST_ROWS = 50
 _SPARED = (SkipReason.BELOW_THRESHOLDS, SkipReason.AUTO_OFF)
@@ -287,7 +286,7 @@ def _optimize(facts: RunFacts) -> list[str]:
     work = [t for t in report.tables if t.committed or t.error or (t.skipped and t not in spared)]
     rest = len(report.tables) - len(work) - len(spared)
     header = ("Table", "Outcome", "Fragments", "Where", "Indexes", "Written", "Amplification")
-    lines = _table(header, (_optimize_cells(t) for t in work))
+    lines = contents(Section(title="Tables", header=header, rows=tuple(map(_optimize_cells, work))))
     of = count(len(report.tables), "table")
     lines += [f"{rest:,} of {of} had nothing to do."] if rest or not report.tables else []
     lines += [f"{len(spared)} were left alone: below the thresholds, or switched off for them."] if spared else []
@@ -365,11 +364,6 @@ def _decision(facts: RunFacts, stage: AnyPlanned, digest: str) -> str:
 
 def _list(title: str, lines: Sequence[str]) -> list[str]:
     return [f"## {title}", *(f"- {prose(line)}" for line in lines)] if lines else []
-
-
-def _table(header: Sequence[str], rows: Iterable[Sequence[str]]) -> list[str]:
-    body = [[prose(cell) for cell in row] for row in rows]
-    return markdown_table(header, body) if body else []
 
 
 _WITHOUT_APPROVAL = {"optimize": _optimize, "backup": _backup}

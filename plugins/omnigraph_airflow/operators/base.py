@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from airflow.sdk import BaseOperator, BaseOperatorLink, Context
@@ -292,18 +291,13 @@ class LotOperator(OfLotOperator):
                 run_of(graph).goes_on = bool(at_work)
             return failed
         for key in tables:
-            with self._group(key):
+            if len(self.lot) == 1:
                 one(key)
-        return failed
-
-    @contextmanager
-    def _group(self, table_key: str) -> Iterator[None]:
-        """Fold the log of a table away where there is more than one."""
-        if len(self.lot) > 1:
-            self.log.info("::group::%s", table_key)
-        yield
-        if len(self.lot) > 1:
+                continue
+            self.log.info("::group::%s", key)
+            one(key)
             self.log.info("::endgroup::")
+        return failed
 
 
 class LotFailed(AirflowFailException):
