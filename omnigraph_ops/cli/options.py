@@ -13,7 +13,7 @@ from click.shell_completion import CompletionItem
 
 from omnigraph_ops.errors import InvalidInput, UsageError, did_you_mean
 from omnigraph_ops.quantities import duration, parse_duration
-from omnigraph_ops.requests import Request, RequestField, build, fields_of
+from omnigraph_ops.requests import Q, Request, RequestField, build, fields_of
 from omnigraph_ops.storage.location import locate
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -141,9 +141,6 @@ def fence(text: str) -> Callable[[F], F]:
 def spark(text: str) -> Callable[[F], F]:
     """`--spark`; `text` says what it does for this verb."""
     return click.option("--spark", type=MASTER, metavar="MASTER", help=text, panel="Spark")
-
-
-Q = TypeVar("Q", bound=Request)
 
 
 def request_options(request: type[Request], panel: str = "") -> list[Callable[[Any], Any]]:

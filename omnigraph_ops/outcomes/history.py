@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
-from typing import TypeVar
 
 from omnigraph_ops.coordination.freezes import tells_of_freeze
 from omnigraph_ops.coordination.state import HISTORY_PATH
@@ -24,7 +23,7 @@ from omnigraph_ops.models.history import (
     TableTrendPoint,
     Work,
 )
-from omnigraph_ops.models.outcomes import Outcome, TableOutcome, TablePlanned, TableRow
+from omnigraph_ops.models.outcomes import Outcome, R, TableOutcome, TablePlanned
 from omnigraph_ops.outcomes.results import (
     RunResults,
     StageFailure,
@@ -33,8 +32,7 @@ from omnigraph_ops.outcomes.results import (
     redacted_record,
     redactor_of,
 )
-
-R = TypeVar("R", bound=TableRow)
+from omnigraph_ops.outcomes.run_journal import Warn
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -325,8 +323,6 @@ def _since(where: str, since_us: int | None) -> str:
 _DAY_US = 86_400 * 1_000_000
 _NOT_KEPT = "the history could not be written, which changes nothing about the run"
 _NOT_SMALL = "the run is in the history, which could not be kept small"
-
-Warn = Callable[[str], None]
 
 
 def append(graph: Graph, record: RunRecord) -> None:
