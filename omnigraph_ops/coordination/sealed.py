@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import re
 from dataclasses import dataclass, replace
-from typing import Protocol, TypeVar
+from typing import TypeVar
 
 from omnigraph_ops import serde
 from omnigraph_ops.config.settings import Settings
@@ -17,21 +17,14 @@ from omnigraph_ops.coordination.environment import MOST_SECONDS_APART, clock_pro
 from omnigraph_ops.coordination.state import PLANS_DIR, Records
 from omnigraph_ops.errors import InvalidInput, StalePlan
 from omnigraph_ops.graph.layout import now_us
+from omnigraph_ops.models.outcomes import Sealable
 from omnigraph_ops.quantities import age, moment
 from omnigraph_ops.storage.store import Storage
-from omnigraph_ops.views.markdown import SealedPlan
 
 _MOST_AHEAD_US = int(MOST_SECONDS_APART * 1_000_000)
 _DIGEST = re.compile(r"sha256:[0-9a-f]{64}")
 KEPT_AFTER_EXPIRY_US = 7 * 86_400 * 1_000_000
 """A stored plan stays this long past its expiry, so that last week's decision can still be read."""
-
-
-class Sealable(SealedPlan, Protocol):
-    """A frozen dataclass that says of which graph it is a plan."""
-
-    @property
-    def uri(self) -> str: ...
 
 
 P = TypeVar("P", bound=Sealable)

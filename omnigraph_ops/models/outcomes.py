@@ -205,6 +205,19 @@ class TablePlanned:
     """Whether the run does something to it, without asking anybody."""
 
 
+class Sealable(Protocol):
+    """What the plans of all stages have that a person may approve: frozen dataclasses, each of one graph."""
+
+    @property
+    def uri(self) -> str: ...
+    @property
+    def planned_at_us(self) -> int: ...
+    @property
+    def expires_at_us(self) -> int: ...
+    @property
+    def digest(self) -> str: ...
+
+
 class StagePlan(ABC):
     """What a stage is about to do, of a stage that looks at every table."""
 

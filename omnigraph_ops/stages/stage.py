@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, Protocol, TypeVar
 
-from omnigraph_ops.models.outcomes import StageReport
+from omnigraph_ops.models.outcomes import Sealable, StageReport
 from omnigraph_ops.outcomes.results import Recorded
 from omnigraph_ops.progress import Progress
 from omnigraph_ops.quantities import count
@@ -18,13 +18,10 @@ from omnigraph_ops.views.view import Question, View
 
 if TYPE_CHECKING:
     from omnigraph_ops.config.settings import Settings
-    from omnigraph_ops.coordination.sealed import Sealable
     from omnigraph_ops.graph import Graph
     from omnigraph_ops.models.health import DriftFinding
 
-    P = TypeVar("P", bound=Sealable)
-else:
-    P = TypeVar("P")
+P = TypeVar("P", bound=Sealable)
 R = TypeVar("R")
 """The report of a stage."""
 D = TypeVar("D", bound=StageReport)

@@ -5,8 +5,9 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
-from typing import Any, Protocol
+from typing import Any
 
+from omnigraph_ops.models.outcomes import Sealable
 from omnigraph_ops.quantities import count, human_bytes, moment
 from omnigraph_ops.views.view import Question, Section, View, first
 
@@ -146,17 +147,6 @@ def _escaped(text: str) -> str:
     return _LINKS.sub(rf"\1{_WORD_JOINER}", _SPECIAL.sub(r"\\\1", text))
 
 
-class SealedPlan(Protocol):
-    """What the plans of all stages have."""
-
-    @property
-    def planned_at_us(self) -> int: ...
-    @property
-    def expires_at_us(self) -> int: ...
-    @property
-    def digest(self) -> str: ...
-
-
 def bounded(view: View, kept: str) -> View:
     """The view with the first of very many lines, rows and characters, and where the whole plan is. Pure."""
     sections = tuple(_first(section) for section in view.sections)
@@ -180,7 +170,7 @@ def cut(text: str, longest: int = 2000) -> str:
     return text if len(text) <= longest else f"{text[:longest]}…"
 
 
-def sealed_facts(plan: SealedPlan) -> tuple[tuple[str, str], ...]:
+def sealed_facts(plan: Sealable) -> tuple[tuple[str, str], ...]:
     """When a plan was made, until when it may be applied, and its digest. Pure."""
     return (
         ("Planned", moment(plan.planned_at_us)),

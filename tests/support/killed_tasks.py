@@ -11,8 +11,8 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
-from omnigraph_ops.coordination.sealed import Sealable
 from omnigraph_ops.graph import Graph
+from omnigraph_ops.models.outcomes import Sealable
 from omnigraph_ops.stages.stage import TaskIds
 from tests.support.killed_runs import Kill, moments_hook
 from tests.support.kills import Killer, killing

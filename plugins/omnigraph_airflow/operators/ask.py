@@ -24,9 +24,10 @@ from omnigraph_airflow.hooks.omnigraph import GRAPH, OmnigraphHook
 from omnigraph_airflow.links import GraphPageLink, run_path
 from omnigraph_airflow.operators.base import failures_told, kept_plan
 from omnigraph_airflow.task_run import airflow_errors, note
-from omnigraph_ops.coordination.sealed import Sealable, plan_path
+from omnigraph_ops.coordination.sealed import plan_path
 from omnigraph_ops.errors import ApprovalMissing
 from omnigraph_ops.graph.layout import now_us
+from omnigraph_ops.models.outcomes import Sealable
 from omnigraph_ops.stages.registry import planned
 from omnigraph_ops.views.markdown import body, digest_shown
 
@@ -252,7 +253,7 @@ class ApproveStageOperator(ApprovalOperator):
                 f"previewed, nothing was changed; trigger again with the param confirm, and with "
                 f"digest={plan.digest} to apply exactly this plan"
             )
-        return wanted and self.may_approve(context)
+        return wanted and not self.approvers
 
     def _approved_by(self, context: Context, plan: Sealable, *, confirmed: bool, first: bool) -> str | None:
         """Who approved this plan before it was made, in the params of the run or in the graphs file. Pure."""
@@ -262,17 +263,11 @@ class ApproveStageOperator(ApprovalOperator):
         if confirmed and digest:
             return f"{triggered_by(context)}, who named the digest"
         by_itself = run_type(context) in BY_ITSELF
-        if not by_itself and not (first and self.may_approve(context)):
+        # A form that anybody may fill in is no approver: these have ids, and Airflow tells only a name of who triggered
+        # a run. Where there are approvers, they are asked.
+        if not by_itself and (self.approvers or not first):
             return None
         return self.in_advance(plan, confirmed=confirmed, by=None if by_itself else triggered_by(context))
-
-    def may_approve(self, context: Context) -> bool:
-        """Whether the params of this run may approve anything: a form that anybody may fill in is no approver. Pure.
-
-        Approvers have ids, and Airflow tells only a name of who triggered a run: where there are approvers, they are
-        asked.
-        """
-        return run_type(context) in BY_ITSELF or not self.approvers
 
     def _approve_in_advance(self, context: Context, graph: Graph, asked: Consent, who: str) -> dict[str, Any]:
         """Record an approval that somebody gave before the run came here. Writes."""
