@@ -170,13 +170,13 @@ def _settings_view(report: SettingsReport) -> View:
     graph=False,
 )
 def calibrate_verb(call: Call) -> int:
-    from omnigraph_ops import calibration
+    from omnigraph_ops.calibration import jobs
 
     said = call.options
-    found = calibration.calibrate(
+    found = jobs.calibrate(
         job=CalibratedJob(said["job"]), master=said["master"], scratch=said["scratch"], progress=call.progress
     )
-    call.emit(found, calibration.calibration_view(found))
+    call.emit(found, jobs.calibration_view(found))
     return 0
 
 

@@ -6,7 +6,8 @@ import json
 
 import pytest
 
-from omnigraph_ops.calibration import Calibration, Line, calibration_view
+from omnigraph_ops.calibration.jobs import Calibration, calibration_view
+from omnigraph_ops.calibration.rewrites import Line
 from omnigraph_ops.cli import main
 from omnigraph_ops.graph import Graph
 from tests.conftest import DemoGraph

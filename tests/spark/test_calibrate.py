@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
-from omnigraph_ops.calibration import calibrate, jobs
+from omnigraph_ops.calibration import jobs
+from omnigraph_ops.calibration.jobs import calibrate
 from omnigraph_ops.models.runs import CalibratedJob
 from omnigraph_ops.progress import Lines
 from tests.support.spark_cluster import environment

@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from omnigraph_ops import calibration
-from omnigraph_ops.calibration import Calibration, Line, calibrate, calibration_view
-from omnigraph_ops.calibration.rewrites import Sample, crossing, line
+from omnigraph_ops.calibration import jobs
+from omnigraph_ops.calibration.jobs import Calibration, calibrate, calibration_view
+from omnigraph_ops.calibration.rewrites import Line, Sample, crossing, line
 from omnigraph_ops.cli.main import main
 from omnigraph_ops.config.settings import Settings
 from omnigraph_ops.errors import OpsError
@@ -102,7 +102,7 @@ def test_the_verb_measures_the_job_that_it_is_given(
     def measured(**said: Any) -> Calibration:
         return Calibration(job=said["job"], master=said["master"], in_process=BYTES, spark=BYTES, threshold_bytes=7)
 
-    monkeypatch.setattr(calibration, "calibrate", measured)
+    monkeypatch.setattr(jobs, "calibrate", measured)
     assert main(["calibrate", *words, "--master", "local[2]", "--json"]) == 0
     found = json.loads(capsys.readouterr().out)
     assert (found["job"], found["master"], found["threshold_bytes"]) == (job, "local[2]", 7)
