@@ -36,11 +36,14 @@ def graph_param(*, named: bool = True) -> Param:
 _MOST_CONFIRMED = 1_000_000_000
 
 
-def bound_params(what: str, most: int, **place: Any) -> dict[str, Param]:
+def bound_params(stage: AnyPlanned, **place: Any) -> dict[str, Param]:
     """How much a confirmation alone covers, for whoever gives it to see and to change. Pure."""
+    if stage.measure is None:
+        return {}
+    what = stage.measure.noun
     return {
         f"confirm_{what}": Param(
-            most,
+            stage.measure.default,
             type="integer",
             minimum=0,
             maximum=_MOST_CONFIRMED,
@@ -57,6 +60,13 @@ def bound_params(what: str, most: int, **place: Any) -> dict[str, Param]:
             **place,
         ),
     }
+
+
+def bounds_in_params(stage: AnyPlanned) -> dict[str, str] | None:
+    """What the run says in the `bound_params` of a stage, as templates; None for one without a measure. Pure."""
+    if stage.measure is None:
+        return None
+    return {"count": f"{{{{ params.confirm_{stage.measure.noun} }}}}", "size": "{{ params.confirm_size }}"}
 
 
 def switch_param(title: str, text: str, **place: Any) -> Param:
@@ -89,14 +99,13 @@ def stage_params(stage: AnyPlanned) -> dict[str, Param]:
     asked = request_params(stage)
     young = switch_param("Allow young", f"Let an age be less than {stage.age}.")
     plain = {name: param for name, param in asked.items() if not param.schema.get("section")}
-    measured = bound_params(stage.measure.noun, stage.measure.default) if stage.measure else {}
     starts = f"Where the switch **{stage.switch.title}** of the approval starts." if stage.switch else ""
     return {
         "graph": graph_param(),
         **plain,
         **({ALLOW_YOUNG: young} if stage.younger_in_forms else {}),
         "confirm": _confirm(stage),
-        **measured,
+        **bound_params(stage),
         "digest": digest_param(),
         **({FORCE: switch_param("Force", starts)} if starts else {}),
         **asked,

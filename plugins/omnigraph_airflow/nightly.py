@@ -12,10 +12,10 @@ from airflow.sdk import DAG, Asset, Param, TriggerRule
 from airflow.sdk.definitions.deadline import DeadlineAlert
 
 from omnigraph_airflow.decisions import ANSWER_WITHIN
-from omnigraph_airflow.forms import bound_params, form_of, graph_param, in_params, request_params, switch_param
+from omnigraph_airflow.forms import bound_params, graph_param, in_params, request_params, switch_param
 from omnigraph_airflow.hooks.omnigraph import GRAPH
 from omnigraph_airflow.notify import Told
-from omnigraph_airflow.operators.base import LOT_LABEL
+from omnigraph_airflow.operators.base import LOT_LABEL, task_args
 from omnigraph_airflow.operators.optimize import (
     OptimizeTablesOperator,
     PlanOptimizeOperator,
@@ -25,7 +25,7 @@ from omnigraph_airflow.operators.optimize import (
 from omnigraph_airflow.operators.recovery import CheckRecoveryOperator
 from omnigraph_airflow.operators.report import ReportOperator
 from omnigraph_airflow.operators.spark_jobs import SubmitRewriteOperator
-from omnigraph_airflow.operators.stages import ApproveStageOperator, PlanStageOperator, apply_task
+from omnigraph_airflow.operators.stages import PlanStageOperator, stage_tasks
 from omnigraph_airflow.sensors.quiet_graph import Hours, QuietGraphSensor
 from omnigraph_ops.config.graph_entries import NIGHTLY
 from omnigraph_ops.models.optimize import Executor
@@ -92,7 +92,7 @@ def _cleanup_params() -> dict[str, Param]:
             f"Remove without asking, up to the bounds below. {_ASKED_ANYHOW}",
             section=ADVANCE,
         ),
-        **bound_params("versions", 1000, section=ADVANCE),
+        **bound_params(planned("cleanup"), section=ADVANCE),
         "standing_approval": Param(
             None,
             type=["null", "object"],
@@ -159,15 +159,7 @@ def nightly_dag(night: Night) -> DAG:
         max_active_runs=1,
         # After so long a run is over, whatever it waits for; by itself it ends before.
         dagrun_timeout=night.answer_within + FINISH_WITHIN + (timedelta(days=1) if night.hours else timedelta()),
-        # Only what may succeed later is raised as retryable (omnigraph_airflow.task_run).
-        default_args={
-            "graph": night.graph,
-            "owner": night.owner,
-            "retries": 2,
-            "retry_delay": timedelta(minutes=2),
-            "known_params": sorted(night.params),
-            **night.task_args,
-        },
+        default_args=task_args(night.params, graph=night.graph, owner=night.owner, **night.task_args),
         render_template_as_native_obj=True,
         tags=["omnigraph", "maintenance", *night.tags],
         description=night.description,
@@ -249,46 +241,19 @@ def _asking(night: Night) -> dict[str, Any]:
 
 def _repair(night: Night) -> tuple[PlanStageOperator, Any]:
     """Preview, ask, publish."""
-    preview = PlanStageOperator(
-        task_id="preview_repair",
-        stage="repair",
-        request=in_params(request_params(planned("repair"), but=_ALL_TABLES)),
-    )
-    approve = ApproveStageOperator(
-        task_id="approve_repair",
-        stage="repair",
-        params=form_of(planned("repair")),
-        plan=preview.kept,
-        force="{{ params.force_repair }}",
-        confirmed="{{ params.confirm_repair }}",
-        standing=night.standing_repair,
-        **_asking(night),
-    )
-    repair = apply_task(preview)
-    approve >> repair
-    return preview, repair
+    asking = {
+        "force": "{{ params.force_repair }}",
+        "confirmed": "{{ params.confirm_repair }}",
+        "standing": night.standing_repair,
+    }
+    return stage_tasks("repair", but=_ALL_TABLES, asking={**asking, **_asking(night)})
 
 
 def _cleanup(night: Night, preview: PlanStageOperator, repair: Any) -> Any:
     """Plan, ask, remove."""
     # all_done: a rejected, skipped or failed repair leaves its tables out of the plan, nothing more.
-    plan = PlanStageOperator(
-        task_id="plan_cleanup",
-        stage="cleanup",
-        request=in_params(request_params(planned("cleanup"), but=_ALL_TABLES)),
-        after=preview.output,
-        trigger_rule=TriggerRule.ALL_DONE,
-    )
-    approve = ApproveStageOperator(
-        task_id="approve_cleanup",
-        stage="cleanup",
-        plan=plan.kept,
-        within={"count": "{{ params.confirm_versions }}", "size": "{{ params.confirm_size }}"},
-        standing="{{ params.standing_approval }}",
-        confirmed="{{ params.confirm_cleanup }}",
-        **_asking(night),
-    )
-    cleanup = apply_task(plan)
+    planning = {"after": preview.output, "trigger_rule": TriggerRule.ALL_DONE}
+    asking = {"standing": "{{ params.standing_approval }}", "confirmed": "{{ params.confirm_cleanup }}"}
+    plan, cleanup = stage_tasks("cleanup", but=_ALL_TABLES, planning=planning, asking={**asking, **_asking(night)})
     repair >> plan
-    approve >> cleanup
     return cleanup

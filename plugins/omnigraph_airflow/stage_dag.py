@@ -4,17 +4,17 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Mapping
-from datetime import timedelta
 from typing import Any
 
 import pendulum
 from airflow.sdk import DAG, Param, TriggerRule
 
 from omnigraph_airflow.decisions import ANSWER_WITHIN
-from omnigraph_airflow.forms import ALLOW_YOUNG, FORCE, form_of, in_params, request_params, stage_params
+from omnigraph_airflow.forms import ALLOW_YOUNG, FORCE, in_params, stage_params
+from omnigraph_airflow.operators.base import task_args
 from omnigraph_airflow.operators.recovery import CheckRecoveryOperator
 from omnigraph_airflow.operators.report import ReportOperator
-from omnigraph_airflow.operators.stages import ApproveStageOperator, PlanStageOperator, apply_task
+from omnigraph_airflow.operators.stages import stage_tasks
 from omnigraph_ops.stages.registry import planned
 from omnigraph_ops.stages.stage import AnyPlanned, Effect
 
@@ -39,13 +39,7 @@ def manual_dag(*, dag_id: str, params: Mapping[str, Param], doc_md: str | None) 
         catchup=False,
         # Runs about other graphs do not wait for the answer that one of them waits for.
         max_active_runs=_MOST_RUNS,
-        # Only what may succeed later is raised as retryable (omnigraph_airflow.task_run).
-        default_args={
-            "owner": "omnigraph",
-            "retries": 2,
-            "retry_delay": timedelta(minutes=2),
-            "known_params": sorted(params),
-        },
+        default_args=task_args(params),
         render_template_as_native_obj=True,
         params=dict(params),
         tags=["omnigraph", dag_id.removeprefix("omnigraph_")],
@@ -92,34 +86,13 @@ def stage_dag(name: str) -> DAG:
     stage = planned(name)
     with manual_dag(dag_id=stage.dag_id, params=stage_params(stage), doc_md=stage_text(stage)) as dag:
         recovery = CheckRecoveryOperator(task_id="check_recovery")
-        plan = PlanStageOperator(
-            task_id=stage.tasks.plan,
-            stage=name,
-            request=in_params(request_params(stage)),
-            digest="{{ params.digest }}",
-            **(in_params([ALLOW_YOUNG]) if stage.younger_in_forms else {}),
-        )
-        approve = ApproveStageOperator(
-            task_id=stage.tasks.approve,
-            stage=name,
-            params=form_of(stage),
-            plan=plan.kept,
-            **_bounds(stage),
-            **ASKED_IN_FORM,
+        young = in_params([ALLOW_YOUNG]) if stage.younger_in_forms else {}
+        force = in_params([FORCE]) if stage.switch else {}
+        plan, carried_out = stage_tasks(
+            name, planning={"digest": "{{ params.digest }}", **young}, asking={**force, **ASKED_IN_FORM}
         )
         report = ReportOperator(task_id="report", trigger_rule=TriggerRule.ALL_DONE)
 
         recovery >> plan
-        approve >> apply_task(plan) >> report
+        carried_out >> report
     return dag
-
-
-def _bounds(stage: AnyPlanned) -> dict[str, Any]:
-    """What the form says about an approval in advance. Pure."""
-    said: dict[str, Any] = in_params([FORCE]) if stage.switch else {}
-    if stage.measure:
-        said["within"] = {
-            "count": f"{{{{ params.confirm_{stage.measure.noun} }}}}",
-            "size": "{{ params.confirm_size }}",
-        }
-    return said

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
 from airflow.sdk import BaseOperator, BaseOperatorLink, Context
@@ -45,6 +46,18 @@ LOT_LABEL = "{{ task.label }}"
 """`map_index_template` of these operators."""
 _LABEL_CHARACTERS = 250
 """So many are in the column of Airflow's database; PostgreSQL refuses more, and the task would fail each time."""
+
+
+def task_args(known_params: Iterable[str], **more: Any) -> dict[str, Any]:
+    """The arguments of every task of a DAG that has these params. Pure."""
+    return {
+        "owner": "omnigraph",
+        # Only what may succeed later is raised as retryable (omnigraph_airflow.task_run).
+        "retries": 2,
+        "retry_delay": timedelta(minutes=2),
+        "known_params": sorted(known_params),
+        **more,
+    }
 
 
 class OmnigraphOperator(BaseOperator):

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from airflow.sdk import Context, XComArg
 from airflow.sdk.definitions.xcom_arg import PlainXComArg
 from airflow.sdk.exceptions import AirflowSkipException
 
-from omnigraph_airflow.forms import ALLOW_YOUNG, request_in
+from omnigraph_airflow.forms import ALLOW_YOUNG, bounds_in_params, form_of, in_params, request_in, request_params
 from omnigraph_airflow.hooks.omnigraph import OmnigraphHook
 from omnigraph_airflow.links import ASKED
 from omnigraph_airflow.operators.ask import ApproveStageOperator, approved
@@ -40,7 +40,7 @@ from omnigraph_ops.stages.stage import PartedStage, PlannedStage, Submit
 if TYPE_CHECKING:
     from omnigraph_ops.graph import Graph
 
-__all__ = ["ApplyPartsOperator", "ApplyStageOperator", "ApproveStageOperator", "PlanStageOperator", "apply_task"]
+__all__ = ["ApplyPartsOperator", "ApplyStageOperator", "ApproveStageOperator", "PlanStageOperator", "stage_tasks"]
 
 PLAN = "plan"
 """XCom key of the kept plan's name, where `return_value` is the list that the next task is mapped over."""
@@ -140,7 +140,33 @@ class PlanStageOperator(_MaySubmit, RequestOperator):
             raise StageSkipped(str(frozen)) from frozen
 
 
-def apply_task(plan: PlanStageOperator) -> Any:
+def stage_tasks(
+    name: str, *, but: Collection[str] = (), planning: Mapping[str, Any] | None = None, asking: Mapping[str, Any]
+) -> tuple[PlanStageOperator, Any]:
+    """The three tasks of a stage in the DAG of the block: the one that plans, and the one that carries it out. Pure.
+
+    Args:
+        but: fields of the request that the params of the DAG do not have.
+        planning: further arguments of the task that plans.
+        asking: further arguments of the task that asks.
+    """
+    stage = planned(name)
+    request = in_params(request_params(stage, but=but))
+    plan = PlanStageOperator(task_id=stage.tasks.plan, stage=name, request=request, **(planning or {}))
+    approve = ApproveStageOperator(
+        task_id=stage.tasks.approve,
+        stage=name,
+        params=form_of(stage),
+        plan=plan.kept,
+        within=bounds_in_params(stage),
+        **asking,
+    )
+    carried_out = _apply_task(plan)
+    approve >> carried_out
+    return plan, carried_out
+
+
+def _apply_task(plan: PlanStageOperator) -> Any:
     """The task that carries out what that task planned, of a stage in parts the mapped one. Pure."""
     stage = planned(plan.stage)
     said: dict[str, Any] = {"stage": stage.name, "plan": plan.kept, "approval": stage.tasks.approve}
