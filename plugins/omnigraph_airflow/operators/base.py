@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import timedelta
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from airflow.sdk import BaseOperator, BaseOperatorLink, Context
 from airflow.sdk.definitions.xcom_arg import PlainXComArg
@@ -220,6 +220,12 @@ class OfLotOperator(OmnigraphOperator):
         room = _LABEL_CHARACTERS - len(rest)
         return (first if len(first) <= room else f"{first[: room - 1]}…") + rest
 
+    def fail(self, context: Context, failed: Mapping[str, Exception]) -> NoReturn:
+        """Raise what went wrong with the only table of the lot, or one error about all that failed."""
+        if len(self.lot) == 1:
+            raise next(iter(failed.values()))
+        raise LotFailed([f for key, error in failed.items() for f in failures_of(context, key, error)], len(self.lot))
+
     def _subject(self) -> str | None:
         return str(self.lot[0]) if len(self.lot) == 1 else None
 
@@ -272,11 +278,9 @@ class LotOperator(OfLotOperator):
             failed = {key: error for key, error in failed.items() if key not in again}
             failed |= self._round(graph, again, context, done)
         rows = [done[key] for key in self.lot if key in done]
-        if not failed:
-            return rows
-        if len(self.lot) == 1:
-            raise next(iter(failed.values()))
-        raise LotFailed([f for key, error in failed.items() for f in failures_of(context, key, error)], len(self.lot))
+        if failed:
+            self.fail(context, failed)
+        return rows
 
     def _round(
         self, graph: Graph, tables: Sequence[str], context: Context, done: dict[str, Any]

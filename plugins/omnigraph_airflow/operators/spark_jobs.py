@@ -17,8 +17,8 @@ from airflow.sdk.exceptions import AirflowException, AirflowFailException, Airfl
 from omnigraph_airflow.forms import request_in
 from omnigraph_airflow.hooks.omnigraph import SECRETS, Address, OmnigraphHook
 from omnigraph_airflow.links import GraphPageLink
-from omnigraph_airflow.operators.base import LotFailed, OmnigraphOperator, OptimizeLotOperator
-from omnigraph_airflow.task_run import ENDED_FROM_OUTSIDE, failures_of
+from omnigraph_airflow.operators.base import OmnigraphOperator, OptimizeLotOperator
+from omnigraph_airflow.task_run import ENDED_FROM_OUTSIDE
 from omnigraph_ops import serde
 from omnigraph_ops.coordination.state import RESULTS_DIR
 from omnigraph_ops.errors import InvalidInput, OpsError, StorageError
@@ -253,13 +253,9 @@ class SubmitRewriteOperator(OptimizeLotOperator, SubmitJobOperator):
             graph.run.notes(OptimizeReport.of(graph.uri, rows))
         if work := [key for key, row in left.items() if row is None]:
             rows += self._rewritten(context, graph, work)
-        failed = {row.table_key: row.error for row in rows if row.error is not None}
-        if not failed:
-            return [serde.to_json(row) for row in rows]
-        if len(self.lot) == 1:
-            raise AirflowFailException(*failed.values())
-        told = [f for key, error in failed.items() for f in failures_of(context, key, OpsError(error))]
-        raise LotFailed(told, len(self.lot))
+        if failed := {row.table_key: AirflowFailException(row.error) for row in rows if row.error is not None}:
+            self.fail(context, failed)
+        return [serde.to_json(row) for row in rows]
 
     def _rewritten(self, context: Context, graph: Graph, keys: Sequence[str]) -> Sequence[TableStats]:
         """Submit, each table a unit: of a submit that is cut off the graph tells what it published. Writes."""
