@@ -272,6 +272,8 @@ class TypeFacts:
     """Of the other properties that no row may lack and that no constraint judges: a value that says nothing."""
     judged: tuple[str, ...] = ()
     """Properties outside the key that no row may lack and that a constraint judges."""
+    vector_bytes: int = 0
+    """Of a row in memory: a vector takes its bytes where it is null, too."""
     from_type: str | None = None
     to_type: str | None = None
 
@@ -295,7 +297,8 @@ def _facts(raw: dict[str, Any]) -> TypeFacts:
     bound = {name for kind, names in constraints if kind != "index" for name in names}
     used = set(_strings([[p["annotations"], p.get("embed_source")] for p in raw["properties"]]))
     key = next((names for kind, names in constraints if kind == "key"), ())
-    required = {p["name"]: p["prop_type"] for p in raw["properties"] if not p["prop_type"]["nullable"]}
+    types = {p["name"]: p["prop_type"] for p in raw["properties"]}
+    required = {name: prop_type for name, prop_type in types.items() if not prop_type["nullable"]}
     blobs = tuple(name for name, prop_type in required.items() if prop_type["scalar"] == "Blob")
     return TypeFacts(
         name=str(raw["name"]),
@@ -306,6 +309,7 @@ def _facts(raw: dict[str, Any]) -> TypeFacts:
         required_blobs=blobs,
         blanks={name: _blank(required[name]) for name in required if name not in bound and name not in blobs},
         judged=tuple(name for name in required if name in bound and name not in key),
+        vector_bytes=sum(4 * t["scalar"]["Vector"] for t in types.values() if isinstance(t["scalar"], dict)),
         from_type=_type_name(raw.get("from_type")),
         to_type=_type_name(raw.get("to_type")),
     )

@@ -119,7 +119,10 @@ def count_below(dataset: Dataset, clock: Clock, cut: int) -> int:
 def columns_below(dataset: Dataset, clock: Clock, cut: int, columns: Sequence[str]) -> Rows:
     """Some columns of the rows strictly below the cut. Reads."""
     with lance_errors(f"read the expired rows of {dataset.uri}"):
-        return dataset.to_table(columns=list(columns), filter=clock.below(cut)).combine_chunks()
+        found = dataset.to_table(columns=list(columns), filter=clock.below(cut)).combine_chunks()
+    # In Python, a date64 has no time of day.
+    times = [pa.timestamp("ms", "UTC") if pa.types.is_date64(kind) else kind for kind in found.schema.types]
+    return found.cast(pa.schema(list(zip(found.schema.names, times, strict=True))))
 
 
 def ids_below(dataset: Dataset, clock: Clock, cut: int) -> Keys:

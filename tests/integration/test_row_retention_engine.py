@@ -389,6 +389,24 @@ class TestThroughTheEngine:
         assert (stats.error, stats.rows_removed, stats.attempts) == (None, len(rows[PERSON]), branches)
         assert (engine.calls.count("create"), engine.calls.count("merge")) == (branches, 2)
 
+    def test_a_branch_that_another_engine_undid_before_a_merge_is_made_anew(self, demo_graph: DemoGraph) -> None:
+        graph, plan = self.planned(demo_graph, 6)
+
+        class Undone(Deletes):
+            def merge(self, root: str, source: str, target: str) -> None:
+                self._do("merge")
+                other = next(e for e in graph.state(source).entries if e.branch is None and e.row_count)
+                graph.open_pinned(other).create_branch(source, other.version).delete("true")
+                on_branch = replace(other, branch=source)
+                update = replace(table_update(graph, on_branch, graph.open_newest(on_branch)), entry=on_branch)
+                publish(graph, (update,), actor=None, branch=source)
+                raise EngineConflict("stale view")
+
+        engine = Undone(graph, expiring(graph, plan))
+        (stats,) = expire_rows(graph, plan, engine=engine).tables
+        assert "another process undid what was deleted there" in (stats.error or "")
+        assert (engine.calls.count("create"), engine.calls.count("merge"), graph.branches()) == (5, 5, ())
+
     def test_what_another_engine_discards_on_the_branch_is_deleted_anew(self, demo_graph: DemoGraph) -> None:
         graph, plan = self.planned(demo_graph, 6)
 

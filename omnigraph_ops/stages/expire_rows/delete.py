@@ -169,7 +169,8 @@ class ExpiringTable:
             base = self._base(name)
             self.progress(f"{self.table.table_key}: {count(len(base.ids), 'row')} to delete on branch {name}")
             self.branches.tell(name, self.deletion.steps(self.table.cut, base.named, name), len(base.ids))
-            self._prove(name, base)
+            if (wrong := self._wrong_on(name, base)) is not None:
+                raise EngineFailure(wrong)
             doubt = self._merged(name, base)
         if doubt is not None:
             with contextlib.suppress(GraphFrozen):
@@ -193,7 +194,8 @@ class ExpiringTable:
             if len(among(self._aged(self.plan.branch).ids(), base.ids)) < len(base.ids):
                 break  # it landed, or somebody renewed a row
             self._refuse_unwritable()
-            self._prove(name, base)
+            if (wrong := self._wrong_on(name, base)) is not None:
+                raise EngineConflict(f"{wrong}; another process undid what was deleted there")
         return doubt
 
     def _merge(self, name: str, base: _Base) -> EngineFailure | None:
@@ -240,8 +242,8 @@ class ExpiringTable:
             edges=edges_at(self.graph, aged.state, self.ends, ids),
         )
 
-    def _prove(self, name: str, base: _Base) -> None:
-        """Compare the branch with what was to go; nothing else may be missing there. Reads."""
+    def _wrong_on(self, name: str, base: _Base) -> str | None:
+        """What the branch lacks or has besides what was to go, None where it is right. Reads."""
         aged = self._aged(name)
         left = aged.rows()
         dangling = sum(len(e) for e in edges_at(self.graph, aged.state, self.ends, base.ids).values())
@@ -249,12 +251,13 @@ class ExpiringTable:
         wrong = [
             f"{key} {found.get(key, 0):,} instead of {wanted[key]:,}" for key in wanted if found.get(key) != wanted[key]
         ]
-        if wrong or left or dangling:
-            raise EngineFailure(
-                f"{self.table.table_key}: the engine deleted something else on its branch (rows left: "
-                f"{', '.join(wrong) or 'as many as should be'}), {left:,} expired rows and {dangling:,} of their edges "
-                "are left there; nothing was merged"
-            )
+        if not (wrong or left or dangling):
+            return None
+        return (
+            f"{self.table.table_key}: the engine deleted something else on its branch (rows left: "
+            f"{', '.join(wrong) or 'as many as should be'}), {left:,} expired rows and {dangling:,} of their edges "
+            "are left there; nothing was merged"
+        )
 
     def _counted(self, base: _Base, doubt: EngineFailure | None) -> TableRowStats:
         """What a reader of the target does not see any more. Destroys the edges that a merge should have taken.

@@ -129,13 +129,13 @@ def test_what_a_row_cannot_lack(demo_graph: DemoGraph, constraints: list[object]
         *(prop("name", "String"), prop("code", "String"), prop("size", "I32"), prop("title", "String")),
         *(prop("kind", "String", enum=["a", "b"]), prop("tags", "Date", list=True), prop("vec", {"Vector": 2})),
         *(prop("day", "Date"), prop("at", "DateTime"), prop("ok", "Bool"), prop("rate", "F64")),
-        *(prop("scan", "Blob"), prop("note", "String", nullable=True)),
+        *(prop("scan", "Blob"), prop("note", "String", nullable=True), prop("far", {"Vector": 3}, nullable=True)),
     ]
     storage = demo_graph().storage
     node = {"name": "Doc", "properties": properties, "constraints": constraints}
     storage.write(SCHEMA_IR_FILE, json.dumps({"nodes": [node], "edges": []}).encode())
     facts = read_type_facts(storage)["node:Doc"]
     assert (facts.key, facts.judged, facts.required_blobs) == (("name",), ("code", "size"), ("scan",))
-    assert facts.plain_strings == ("title", "note")
+    assert (facts.plain_strings, facts.vector_bytes) == (("title", "note"), 8 + 12)
     texts = {"title": "", "kind": "a", "day": "1970-01-01", "at": "1970-01-01T00:00:00Z"}
     assert facts.blanks == {**texts, "tags": [], "vec": [1, 1], "ok": False, "rate": 0}

@@ -241,6 +241,8 @@ class TestStatements:
         assert [s.rows for s in deletion.steps(0, rows, "m")] == [ROWS_PER_LOAD, 1, 0]
         wide = replace(deletion, facts=replace(KEYED, blanks={"vec": [1] * (BYTES_PER_LOAD // 6)}))
         assert [s.rows for s in wide.steps(0, named("e1", "e2", "e3"), "m")] == [2, 1, 0]
+        null = replace(deletion, facts=replace(KEYED, vector_bytes=BYTES_PER_LOAD // 2))
+        assert [s.rows for s in null.steps(0, named("e1", "e2", "e3"), "m")] == [2, 1, 0]
 
     @pytest.mark.parametrize("unfit", [{"plain_strings": ()}, {"required_blobs": ("scan",)}])
     def test_where_no_row_can_be_marked_each_is_named_by_its_key(self, unfit: dict[str, tuple[str, ...]]) -> None:
