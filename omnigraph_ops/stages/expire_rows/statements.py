@@ -91,14 +91,14 @@ class Deletion:
 
     def steps(self, cut: int, rows: Rows, mark: str) -> Iterator[Step]:
         """What the engine is told, in order, about rows that have `columns`. Pure."""
-        name, marker = self.facts.name, next(iter(self.facts.plain_strings), "")
+        name, marker = self.facts.name, _marker(self.spec, self.facts)
         match self.way:
             case Way.CUT:
                 yield _delete(name, f"{self.column} < {cut}")
             case Way.KEYS:
                 yield from self._by_key(rows, f"delete {name}")
             case Way.MARK:
-                yield from self._loads(rows, {**self.facts.blanks, marker: mark})
+                yield from self._loads(rows, {**self.facts.blanks, str(marker): mark})
                 yield _delete(name, f'{marker} = "{mark}"')
             case Way.MARK_KEYS:
                 yield from self._by_key(rows, f'update {name} set {{ {marker}: "{mark}" }}')
@@ -178,7 +178,7 @@ def _by_name(
     """How rows are named to the engine that it cannot compare. Pure."""
     keys = [types.get(name) for name in facts.key]
     has_key = spec.is_node and len(keys) == 1 and keys[0] in _KEY_TYPES
-    no_mark = _why_unmarkable(facts)
+    no_mark = _why_unmarkable(spec, facts)
     if no_mark is None and (release is None or release.loads_keys(keys)):
         return Way.MARK
     if has_key and not (has_edges and release is not None and release.moves_unmatched_edges):
@@ -195,8 +195,14 @@ def _by_name(
     )
 
 
-def _why_unmarkable(facts: TypeFacts) -> str | None:
+def _why_unmarkable(spec: TableSpec, facts: TypeFacts) -> str | None:
     """Why a load cannot mark the rows of a type, None when it can. Pure."""
     if facts.required_blobs:
         return f"a row whose Blob {facts.required_blobs[0]!r} is required cannot be marked"
-    return None if facts.plain_strings else "this type has no plain String property for a mark"
+    return "this type has no plain String property for a mark" if _marker(spec, facts) is None else None
+
+
+def _marker(spec: TableSpec, facts: TypeFacts) -> str | None:
+    """The property that takes the mark; of edges none that the language takes for an endpoint. Pure."""
+    taken = () if spec.is_node else _ENDS.values()
+    return next((name for name in facts.plain_strings if name not in taken), None)

@@ -216,12 +216,13 @@ class TestStatements:
         assert delete == Query(text='query expire() { delete Event where note = "mark-1" }')
 
     def test_edges_are_told_by_their_id_and_their_ends(self) -> None:
-        facts = TypeFacts(name="At", plain_strings=("why",), judged=("since",))
+        facts = TypeFacts(name="At", plain_strings=("from", "why"), judged=("since",))
         deletion = deletion_of(EDGE, facts, "since", has_edges=False, release=OLD)
         assert deletion.columns == ("id", "src", "dst", "since")
         row = {"id": ["01"], "src": ["e1"], "dst": ["c1"], "since": [datetime(2026, 1, 2, tzinfo=UTC).date()]}
-        load, _ = deletion.steps(0, pa.table(row), "m")
+        load, delete = deletion.steps(0, pa.table(row), "m")
         assert isinstance(load, Load)
+        assert delete == Query(text='query expire() { delete At where why = "m" }')
         data = {"id": "01", "since": "2026-01-02", "why": "m"}
         assert json.loads(load.lines[0]) == {"edge": "At", "from": "e1", "to": "c1", "data": data}
 
@@ -296,6 +297,7 @@ class TestStatements:
             ),
             (NODE, replace(KEYED, required_blobs=("scan",)), "happened_at", OLD, "Blob 'scan' is required"),
             (EDGE, TypeFacts(name="At"), "since", NEW, "edges only by a mark; this type has no plain String property"),
+            (EDGE, TypeFacts(name="At", plain_strings=("to",)), "since", NEW, "has no plain String property"),
             (EDGE, TypeFacts(name="At"), "to", NEW, "`to` is an endpoint"),
         ],
     )
