@@ -1,5 +1,7 @@
 """What coordination rests on outside of the graph: processes that can be told apart, and a store that can be trusted.
 
+A publish needs space to its end: while a sidecar waits on a full disk, the engine cannot open the graph.
+
 A record names the process that wrote it, and whoever reads it on the same machine is told whether that still runs.
 
 A store must create if absent, and its clock must agree with ours: what is old here must be old there, or nothing is
@@ -14,6 +16,7 @@ import contextlib
 import functools
 import logging
 import os
+import shutil
 import socket
 import time
 import uuid
@@ -25,10 +28,12 @@ from typing import Protocol, TypedDict
 from omnigraph_ops.coordination.state import PROBE_PREFIX
 from omnigraph_ops.errors import ClockWrong, StorageError
 from omnigraph_ops.graph.layout import MAINTENANCE_DIR
-from omnigraph_ops.quantities import moment
+from omnigraph_ops.quantities import human_bytes, moment
 from omnigraph_ops.storage.store import Storage
 
 _LOG = logging.getLogger(__name__)
+_BYTES_OF_A_PUBLISH = 4 << 20
+"""Of a sidecar and of the commits to the graph manifest, with room to spare; a table's own manifest may be larger."""
 
 
 def process_name() -> str:
@@ -209,6 +214,17 @@ def refuse_wrong_clock_unwritten(storage: Storage) -> None:
     problem = _apart(storage, began, parsedate_to_datetime(date).timestamp()) if date else None
     if problem is not None:
         raise ClockWrong(f"{problem}; nothing was planned; set the clock that is wrong, then run again")
+
+
+def refuse_full_disk(storage: Storage, manifest_bytes: int) -> None:
+    """Raise `StorageError` where a local disk has too little space for a publish of such manifests. Reads."""
+    needed = _BYTES_OF_A_PUBLISH + manifest_bytes
+    free = shutil.disk_usage(storage.root).free if storage.is_local else needed
+    if free < needed:
+        raise StorageError(
+            f"No space left on device for a publish: {human_bytes(free)} are free at {storage.root}, and it may need "
+            f"{human_bytes(needed)}; nothing was published; free space there, then run again"
+        )
 
 
 def _stamp_of_new_object(storage: Storage) -> float | None:

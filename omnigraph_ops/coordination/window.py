@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from functools import partial
 
 from omnigraph_ops.coordination import guards
-from omnigraph_ops.coordination.environment import process_name
+from omnigraph_ops.coordination.environment import process_name, refuse_full_disk
 from omnigraph_ops.coordination.lease import LeaseKeeper
 from omnigraph_ops.errors import (
     CorruptGraph,
@@ -173,6 +173,7 @@ class ArmedWindow:
         Args:
             together: the windows that are open at the same time, this one included.
         """
+        refuse_full_disk(self.graph.storage, sum(len(draft.manifest.content) for draft in drafts))
         self.is_open = True  # where arming fails, too: the sidecar of a write whose answer was lost is there
         try:
             self._arm(self.entry, keeper)

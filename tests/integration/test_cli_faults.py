@@ -11,7 +11,10 @@ from pathlib import Path
 import pytest
 
 from omnigraph_ops.graph import open_graph
+from omnigraph_ops.graph.sidecars import sidecar_names
 from omnigraph_ops.lance.gateway import FragmentRows
+from omnigraph_ops.models.health import CheckStatus
+from omnigraph_ops.stages.recovery.check import check
 from tests.conftest import DemoGraph
 from tests.support.edges import raising, when_asked
 from tests.support.rows import rows_everywhere, tree_of
@@ -78,6 +81,21 @@ def test_a_full_disk_is_one_sentence_and_costs_no_row(demo_graph: DemoGraph, tmp
     assert "free space there, then run again" in text
     assert_plain(text)
     assert rows_everywhere(open_graph(f"{tmp_path}/disk.after")) == rows
+
+
+@needs_mounts
+def test_too_little_space_for_a_publish_is_said_before_the_engine_is_kept_out(
+    demo_graph: DemoGraph, tmp_path: Path, stamp: int
+) -> None:
+    """A sidecar on a full disk would be recovered by nobody, and the engine opens no graph before that."""
+    graph = demo_graph(stamp=stamp, **SMALL)
+    code, text = on_small_disk(graph.uri, tmp_path / "disk", "optimize", spare=3500)
+    assert code == 1, text
+    assert "No space left on device for a publish" in text
+    assert "nothing was published; free space there, then run again" in text
+    assert_plain(text)
+    after = open_graph(f"{tmp_path}/disk.after")
+    assert (check(after).status, sidecar_names(after.storage)) == (CheckStatus.CLEAN, frozenset())
 
 
 @needs_mounts
