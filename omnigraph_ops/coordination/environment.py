@@ -218,8 +218,9 @@ def refuse_wrong_clock_unwritten(storage: Storage) -> None:
 
 def refuse_full_disk(storage: Storage, manifest_bytes: int) -> None:
     """Raise `StorageError` where a local disk has too little space for a publish of such manifests. Reads."""
-    needed = _BYTES_OF_A_PUBLISH + manifest_bytes
-    free = shutil.disk_usage(storage.root).free if storage.is_local else needed
+    needed = free = _BYTES_OF_A_PUBLISH + manifest_bytes
+    with contextlib.suppress(OSError):  # whatever writes there tells what is wrong
+        free = shutil.disk_usage(storage.root).free if storage.is_local else needed
     if free < needed:
         raise StorageError(
             f"No space left on device for a publish: {human_bytes(free)} are free at {storage.root}, and it may need "
