@@ -45,6 +45,9 @@ class GraphRow:
     score: int | None
     scored_at: datetime | None
     last: RunRecord | None
+    """The run that ended last."""
+    night: RunRecord | None
+    """The run of the nightly DAG that ended last, but for previews."""
     trend: rendering.Chart | None
     questions: tuple[OpenQuestion, ...]
     dag: DagFacts | None
@@ -57,11 +60,22 @@ class GraphRow:
         run = self.newest
         if run is None or run.state != "failed" or run.started_at is None:
             return False
-        last, started_us = self.last, int(run.started_at.timestamp() * 1e6)
-        if last is not None and (last.header.dag_id, last.header.dag_run_id) == (run.dag_id, run.run_id):
+        night, started_us = self.night, int(run.started_at.timestamp() * 1e6)
+        if night is not None and (night.header.dag_id, night.header.dag_run_id) == (run.dag_id, run.run_id):
             # Of a run that was cleared, the report has the first start, and Airflow the last one.
-            return last.ended_at_us < started_us
-        return last is None or last.header.started_at_us < started_us
+            return night.ended_at_us < started_us
+        return night is None or night.header.started_at_us < started_us
+
+    @property
+    def told(self) -> tuple[RunRecord, ...]:
+        """The run that the graph is listed by, and the other one of last run and night. Pure.
+
+        A backup or a run by hand that ended after a bad night does not hide it.
+        """
+        night, last = self.night, self.last
+        if night is None or last is None or night.run_id == last.run_id:
+            return (last,) if last is not None else ()
+        return (night, last) if night.outcome in _BAD else (last, night)
 
     @property
     def running(self) -> bool:
@@ -70,7 +84,7 @@ class GraphRow:
     @property
     def badness(self) -> tuple[int, int, str]:
         """What sorts the worst graphs first. Pure."""
-        failed = self.failed_silently or (self.last is not None and self.last.outcome in _BAD)
+        failed = self.failed_silently or any(run.outcome in _BAD for run in self.told[:1])
         kind = 0 if self.problem else 1 if failed else 2 if self.questions else 3
         return (kind, 101 if self.score is None else self.score, self.graph.name)
 
@@ -96,8 +110,8 @@ class Overview:
         return sum(row.problem is not None for row in self.rows)
 
     def count(self, outcome: str) -> int:
-        """How many graphs' last run ended so. Pure."""
-        return sum(row.last is not None and row.last.outcome == outcome for row in self.rows)
+        """How many graphs are listed by a run that ended so. Pure."""
+        return sum(run.outcome == outcome for row in self.rows for run in row.told[:1])
 
 
 def overview(access: Access, looks: Looks) -> Overview:
@@ -132,7 +146,9 @@ def _row(
     dags: Mapping[str, DagFacts],
     newest: Mapping[str, NewestRun],
 ) -> GraphRow:
-    runs = look.value or ()
+    # The history has them by start: a backup or a preview may begin while a night waits for an answer.
+    runs = sorted(look.value or (), key=lambda run: run.ended_at_us, reverse=True)
+    nights = (r for r in runs if r.header.dag_id == graph.dag_id and r.outcome is not RunOutcome.PREVIEWED)
     scored = next((run for run in runs if run.after.score is not None), None)
     return GraphRow(
         graph=graph,
@@ -141,6 +157,7 @@ def _row(
         score=scored.after.score if scored else None,
         scored_at=texts.of_micros(scored.ended_at_us) if scored else None,
         last=runs[0] if runs else None,
+        night=next(nights, None),
         trend=rendering.sparkline([run.after.score for run in reversed(runs)]),
         questions=questions.get(graph.name, ()),
         dag=dags.get(graph.dag_id),

@@ -10,11 +10,11 @@ from typing import Any
 import pytest
 from omnigraph_airflow.page import rendering, texts
 from omnigraph_airflow.page.listing import ListedGraph, NewestRun, OpenQuestion, questions_by_graph
-from omnigraph_airflow.page.pages import GraphRow
+from omnigraph_airflow.page.pages import GraphRow, Overview, _row
 from omnigraph_airflow.page.reads import Look, plan_view
 from omnigraph_airflow.page.rendering import Value, chart, render
 
-from omnigraph_ops.models.history import RunOutcome
+from omnigraph_ops.models.history import Measured, RunOutcome, RunRecord
 from omnigraph_ops.stages.registry import planned
 from omnigraph_ops.views.markdown import PAGE_ROWS
 from tests.support.history import record
@@ -46,9 +46,9 @@ def question(dag_id: str, graph: str = "") -> OpenQuestion:
 
 
 def row(name: str, **fields: Any) -> GraphRow:
-    known = {"problem": None, "pending": "", "score": 90, "scored_at": None, "last": record(), "trend": None}
+    known = {"problem": None, "pending": "", "score": 90, "scored_at": None, "last": record(), "night": None}
     return GraphRow(
-        **{"graph": listed(name), **known, "questions": (), "dag": None, "newest": None, **fields},
+        **{"graph": listed(name), **known, "trend": None, "questions": (), "dag": None, "newest": None, **fields},
     )
 
 
@@ -159,10 +159,36 @@ def test_the_worst_graph_comes_first() -> None:
     assert [r.graph.name for r in sorted(rows, key=lambda r: r.badness)] == WORST_FIRST
 
 
+def test_a_bad_night_is_not_hidden_by_a_run_that_began_later_or_ended_after_it() -> None:
+    graph, minute = listed("people"), 60_000_000
+    scores = {f"r{n}": Measured(score=n) for n in (1, 2, 3)}
+
+    def ran(name: str, began: int, ended: int, outcome: RunOutcome, dag_id: str = "omnigraph_backup") -> RunRecord:
+        found = record(name, started_at_us=began * minute, ended_at_us=ended * minute, outcome=outcome)
+        return replace(found, header=replace(found.header, dag_id=dag_id), after=scores[name])
+
+    night = ran("r1", 0, 90, RunOutcome.UNAPPROVED, graph.dag_id)
+    backup = ran("r2", 60, 61, RunOutcome.SUCCEEDED)
+    preview = ran("r3", 95, 96, RunOutcome.PREVIEWED, graph.dag_id)
+    found = _row(graph, Look(value=(backup, night)), {}, {}, {})
+    assert (found.last, found.score, found.told) == (night, 1, (night,)), "the night ended last"
+    found = _row(graph, Look(value=(preview, backup, night)), {}, {}, {})
+    assert (found.last, found.score, found.told) == (preview, 3, (night, preview))
+    assert found.badness[0] == 1 and Overview(rows=(found,), problems=(), hidden_problems=0).count("unapproved") == 1
+    values = {"page": Overview(rows=(found,), problems=(), hidden_problems=0)}
+    shown = " ".join(render("graphs.html.j2", airflow="", **values).split())
+    assert shown.index('unapproved</span> <span class="detail">night, <a') < shown.index("last run, <a")
+    fine = replace(night, outcome=RunOutcome.SUCCEEDED)
+    found = _row(graph, Look(value=(preview, backup, fine)), {}, {}, {})
+    assert found.told == (preview, fine) and found.badness[0] == 3
+
+
 def test_a_run_that_failed_without_a_report_is_no_success() -> None:
     newest = NewestRun(dag_id="d", run_id="r", state="failed", started_at=datetime.now(UTC) + timedelta(minutes=1))
     assert row("people", newest=newest).failed_silently
-    assert not row("people", newest=replace(newest, started_at=NOW)).failed_silently, "its report is there"
+    told = replace(newest, started_at=NOW)
+    assert row("people", newest=told).failed_silently, "what ended since was no night"
+    assert not row("people", newest=told, night=record()).failed_silently, "its report is there"
     assert row("people", newest=newest).badness < row("people", questions=(question("x"),)).badness
 
 
@@ -172,8 +198,8 @@ def test_a_run_that_was_cleared_and_failed_again_has_its_report() -> None:
     told = record(outcome=RunOutcome.FAILED, ended_at_us=int((again + timedelta(hours=1)).timestamp() * 1e6))
     first = int(NOW.timestamp() * 1e6)
     told = replace(told, header=replace(told.header, dag_id="d", dag_run_id="r", started_at_us=first))
-    assert not row("people", newest=newest, last=told).failed_silently
-    assert row("people", newest=replace(newest, started_at=again + timedelta(hours=2)), last=told).failed_silently
+    assert not row("people", newest=newest, night=told).failed_silently
+    assert row("people", newest=replace(newest, started_at=again + timedelta(hours=2)), night=told).failed_silently
 
 
 def test_the_page_of_a_very_large_plan_is_bounded_and_says_where_all_of_it_is() -> None:
