@@ -27,6 +27,7 @@ from omnigraph_ops.models.cleanup import RetentionPolicy
 from omnigraph_ops.models.history import RunOutcome
 from omnigraph_ops.models.repair import RepairPreview
 from omnigraph_ops.outcomes import audit_log, history
+from omnigraph_ops.quantities import moment
 from omnigraph_ops.stages.cleanup.plan import plan_cleanup
 from omnigraph_ops.storage.store import Storage
 from tests.conftest import DemoGraph
@@ -152,6 +153,18 @@ def test_what_an_xcom_says_is_no_consent(graph: Graph) -> None:
     attempt.ask()
     with pytest.raises(ApprovalMissing, match="keeps no answer"):
         attempt.allowed()
+
+
+def test_the_time_of_an_answer_is_when_the_person_gave_it(graph: Graph) -> None:
+    attempt, now = Attempt(graph), datetime.now(UTC)
+    attempt.ask()
+    attempt.answer("ana", at=now - timedelta(minutes=7))
+    at_us = int((now - timedelta(minutes=7)).timestamp() * 1e6)
+    assert attempt.allowed().decided_at_us == at_us
+    assert [e.detail for e in audit_log.log_of(graph.storage, "").entries] == [f"Approve, answered at {moment(at_us)}"]
+    attempt.ask()
+    attempt.answer("ana", at=now + timedelta(minutes=7))
+    assert attempt.allowed().decided_at_us < int((now + timedelta(minutes=6)).timestamp() * 1e6), "a clock that is fast"
 
 
 @pytest.mark.parametrize(("user", "option", "why"), [("ana", "Reject", "answered Reject"), (None, "Reject", "in time")])

@@ -28,6 +28,7 @@ from omnigraph_ops.coordination.sealed import plan_path
 from omnigraph_ops.errors import ApprovalMissing
 from omnigraph_ops.graph.layout import now_us
 from omnigraph_ops.models.outcomes import Sealable
+from omnigraph_ops.quantities import moment
 from omnigraph_ops.stages.registry import planned
 from omnigraph_ops.views.markdown import body, digest_shown
 
@@ -40,6 +41,7 @@ if TYPE_CHECKING:
 BY_ITSELF = frozenset({"scheduled", "asset_triggered"})
 """Runs that nobody starts: nothing in their params is a person's. Any other kind takes a conf from whom it serves."""
 LEAST_WAIT = timedelta(minutes=5)
+_SOON_US = 60_000_000
 
 
 def approved(context: Context, storage: Storage, approval: str, digest: str, *, what: str) -> Decision:
@@ -177,7 +179,7 @@ class ApproveStageOperator(ApprovalOperator):
             timed_out=not user,
             void=self._void(graph, asked, event) if user else "",
             force=self.forced(event.get("params_input") or {}),
-            decided_at_us=now_us(),
+            decided_at_us=_answered_us(event),
         )
         self._keep(context, graph, asked, decision)
         return decision
@@ -286,6 +288,9 @@ class ApproveStageOperator(ApprovalOperator):
         """Leave an answer where the next task reads it, and in the graph's audit log. Writes."""
         decisions.keep_consent(graph.storage, replace(asked, decision=decision))
         answer = ", ".join(decision.chosen_options) + (" with force" if decision.force else "")
+        # An entry has the time at which it was written; this task may go on long after the answer.
+        if now_us() - decision.decided_at_us > _SOON_US:
+            answer += f", answered at {moment(decision.decided_at_us)}"
         detail = f"{answer}; {decision.void}" if decision.void else answer
         note(context, graph.storage, decision, verb=self.stage, detail=detail)
 
@@ -312,6 +317,12 @@ class ApproveStageOperator(ApprovalOperator):
         until = shown or max(min(wanted, most), now + LEAST_WAIT)
         self.response_timeout = until - now
         return until
+
+
+def _answered_us(event: Mapping[str, Any]) -> int:
+    """When the person answered, in microseconds since the epoch; now, where Airflow does not know. Reads the clock."""
+    at = event.get("responded_at")
+    return min(int(at.timestamp() * 1e6), now_us()) if at else now_us()
 
 
 def _users(names: Sequence[str]) -> list[Any] | None:
