@@ -79,6 +79,15 @@ def test_tries_before_the_one_that_succeeded_are_in_the_report(optimize: Optimiz
     assert not told(optimize)
 
 
+def test_a_try_that_ended_well_and_was_cleared_is_no_failure(tmp_path: Path) -> None:
+    """As where somebody clears the step that plans, while its question waits."""
+    write_demo_graph(str(tmp_path / "g"), DemoSpec(node_types=1, loads=3, rows=3))
+    optimize = Optimize(open_graph(str(tmp_path / "g")))
+    operator = (OptimizeTablesOperator, {"task_id": TASK, "lot": [PERSON]})
+    assert [optimize.run.run(operator, tmp_path / "n") for _ in range(2)] == [0, 0]
+    assert told(optimize) == [f"- {TASK}: try 1 ended well, and was cleared or repeated; try 2 succeeded"]
+
+
 def test_a_try_that_died_before_it_opened_the_graph_is_in_the_report(tmp_path: Path) -> None:
     write_demo_graph(str(tmp_path / "g"), DemoSpec(node_types=1, loads=3, rows=3))
     optimize = Optimize(open_graph(str(tmp_path / "g")))
