@@ -16,6 +16,7 @@ import pytest
 from lance import LanceDataset
 from omnigraph_airflow import decisions
 from omnigraph_airflow.decisions import Consent, QuestionId, unanswered
+from structlog.testing import capture_logs
 
 from omnigraph_ops import serde
 from omnigraph_ops.config.settings import Settings
@@ -232,6 +233,19 @@ def test_clearing_moves_no_deadline_that_a_question_shows(graph: Graph, monkeypa
         AirflowFailException, match=r"the deadline that it had before, .* nothing was done; trigger a new"
     ):
         Attempt(graph, plan=first.plan, cleared=2, number=3).ask()
+
+
+def test_a_try_that_asks_again_says_that_an_earlier_answer_did_not_reach_the_graph(
+    graph: Graph, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first = Attempt(graph)
+    with capture_logs() as logged:
+        first.ask()
+        keeps_question(monkeypatch, first.task.body)
+        said = "An earlier try asked, and no answer reached the graph: one that was given does not count"
+        assert said not in str(logged)
+        Attempt(graph, plan=first.plan, number=2).ask()
+    assert said in str(logged)
 
 
 def test_a_question_of_a_release_that_kept_no_deadline_can_be_answered(graph: Graph) -> None:

@@ -219,6 +219,9 @@ class ApproveStageOperator(ApprovalOperator):
         earlier = decisions.read_consent(graph.storage, question)
         # What a form said was about the plan of its moment: of a run that was cleared, or planned again, it is no more.
         first = not question.cleared and (earlier is None or earlier.digest == plan.digest)
+        if earlier is not None and earlier.decision is None and context["ti"].try_number > 1:
+            # Airflow 3.3 may end a try whose question was answered, where it hears late that the try began to wait.
+            self.log.warning("An earlier try asked, and no answer reached the graph: one that was given does not count")
         asked = decisions.consent_about(context, question, plan.digest)
         confirmed = self._confirmed(context, plan) and first
         stage.check_ready(graph)  # not before a preview, which ends above
