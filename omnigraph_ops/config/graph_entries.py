@@ -257,9 +257,10 @@ class Approvals(Block):
     approvers: tuple[Text, ...] = ()
     """Airflow users who may answer; empty: everybody who may act on the DAG."""
     answer_within: Seconds = 20 * _HOUR
-    """An answer later than this after the start of the run counts as Reject. Keep it below the schedule's interval.
-    A question waits at least five minutes, and not longer than its plan may be applied (`plan_ttl`). Airflow fails a
-    run that goes on for three hours more, or with `between` for one day and three hours more."""
+    """An answer later than this after the start of the run counts as Reject, of a night and of a run by hand. Keep it
+    below the schedule's interval. A question waits at least five minutes, and not longer than its plan may be applied
+    (`plan_ttl`). Airflow fails a night that goes on for three hours more, or with `between` for one day and three hours
+    more."""
     notify: tuple[Notifier, ...] = ()
     """Called on a worker when a question is asked, and again by the reminder."""
     remind_after: Seconds | None = None

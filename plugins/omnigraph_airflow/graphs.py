@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import os
 import re
+from datetime import timedelta
 from typing import TYPE_CHECKING
 
 from airflow.sdk import Variable
@@ -68,8 +69,7 @@ def approvers_of(root: str) -> tuple[str, ...]:
     reading = read_graphs_file()
     if reading is None:
         return ()
-    place = real_place(root)
-    found = [entry for entry in reading.graphs if _overlap(real_place(entry.root), place)]
+    found = _entries_at(reading, root)
     if reading.problems and not (found and all(entry.approvals.approvers for entry in found)):
         raise InvalidInput(
             f"{reading.file} has faults, so nobody knows who may approve at {root}; "
@@ -82,6 +82,22 @@ def approvers_of(root: str) -> tuple[str, ...]:
     if lists and not everywhere:
         raise _undescribed(reading, f"user who may approve at {root}: the graphs that overlap it have nobody in common")
     return everywhere
+
+
+def answer_within_of(root: str) -> timedelta | None:
+    """How long a question about the graph that lies there waits; None: the file does not say. Reads.
+
+    Of a folder of datasets and of a dataset in it, the shorter time counts.
+    """
+    reading = read_graphs_file()
+    found = _entries_at(reading, root) if reading is not None else []
+    return timedelta(seconds=min(entry.approvals.answer_within for entry in found)) if found else None
+
+
+def _entries_at(reading: Reading, root: str) -> list[GraphEntry]:
+    """The graphs of the file that lie there, contain that place or lie in it. Reads the file system."""
+    place = real_place(root)
+    return [entry for entry in reading.graphs if _overlap(real_place(entry.root), place)]
 
 
 def _overlap(one: str, other: str) -> bool:

@@ -9,7 +9,6 @@ from typing import Any
 import pendulum
 from airflow.sdk import DAG, Param, TriggerRule
 
-from omnigraph_airflow.decisions import ANSWER_WITHIN
 from omnigraph_airflow.forms import ALLOW_YOUNG, FORCE, in_params, stage_params
 from omnigraph_airflow.operators.base import task_args
 from omnigraph_airflow.operators.recovery import CheckRecoveryOperator
@@ -19,12 +18,15 @@ from omnigraph_ops.stages.registry import planned
 from omnigraph_ops.stages.stage import AnyPlanned, Effect
 
 ASKED_IN_FORM: Mapping[str, Any] = {
-    "answer_within": ANSWER_WITHIN,
+    "answer_within": None,
     "only_confirmed": True,
     "confirmed": "{{ params.confirm }}",
     "digest": "{{ params.digest }}",
 }
-"""What every approval of these DAGs has: the trigger form confirms, and may name the plan."""
+"""What every approval of these DAGs has: the trigger form confirms, and may name the plan.
+
+Which graph a run is about is known when it asks, and with it how long a question waits.
+"""
 
 
 _MOST_RUNS = 64

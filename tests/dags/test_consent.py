@@ -216,6 +216,27 @@ def test_a_question_waits_for_no_answer_that_would_come_after_its_plan_expired(g
         attempt.allowed()
 
 
+def test_a_question_of_a_run_by_hand_waits_as_long_as_the_file_says_of_the_graph(
+    dags: Any, graph: Graph, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert dags["omnigraph_cleanup"].get_task(TASK).answer_within is None
+
+    def waits() -> timedelta:
+        attempt = Attempt(graph)
+        attempt.task.answer_within = None
+        attempt.ask()
+        until = attempt.asked().answer_by
+        assert until is not None
+        return until - attempt.context["dag_run"].start_date
+
+    assert waits() == decisions.ANSWER_WITHIN
+    listed = tmp_path / "graphs.yaml"
+    one = f"{{target: {graph.uri}, approvals: {{answer_within: 50m}}}}"
+    listed.write_text(f"version: 1\ngraphs:\n  all: {{target: {tmp_path}}}\n  one: {one}\n")
+    monkeypatch.setenv("OMNIGRAPH_GRAPHS_FILE", str(listed))
+    assert waits() == timedelta(minutes=50)
+
+
 def test_clearing_moves_no_deadline_that_a_question_shows(graph: Graph, monkeypatch: pytest.MonkeyPatch) -> None:
     """Airflow goes on showing the text of the first question, and a run that is cleared starts anew."""
     from airflow.sdk.exceptions import AirflowFailException

@@ -17,9 +17,9 @@ from airflow.sdk.exceptions import AirflowSkipException
 from airflow.sdk.execution_time.comms import CreateHITLDetailPayload
 
 from omnigraph_airflow import base_path, decisions
-from omnigraph_airflow.decisions import Consent, Decision, question_of
+from omnigraph_airflow.decisions import ANSWER_WITHIN, Consent, Decision, question_of
 from omnigraph_airflow.forms import FORCE
-from omnigraph_airflow.graphs import approvers_of
+from omnigraph_airflow.graphs import answer_within_of, approvers_of
 from omnigraph_airflow.hooks.omnigraph import GRAPH, OmnigraphHook
 from omnigraph_airflow.links import GraphPageLink, run_path
 from omnigraph_airflow.operators.base import failures_told, kept_plan
@@ -72,7 +72,8 @@ class ApproveStageOperator(ApprovalOperator):
     :param stage: name of the stage.
     :param plan: name of the kept plan, as the planning task left it (templated).
     :param answer_within: an answer later than this after the start of the run counts as Reject, whenever Airflow
-        hands it over; clearing the task moves no deadline that a question shows.
+        hands it over; clearing the task moves no deadline that a question shows. None: what the graphs file says of the
+        graph, else 20 hours.
     :param graph: path or URI of the graph (templated).
     :param confirmed: the person who triggered the run confirmed, within bounds (templated).
     :param digest: the plan that this person approved by its digest (templated).
@@ -98,7 +99,7 @@ class ApproveStageOperator(ApprovalOperator):
         *,
         stage: str,
         plan: Any,
-        answer_within: timedelta,
+        answer_within: timedelta | None,
         graph: str = GRAPH,
         confirmed: bool | str = False,
         digest: str | None = None,
@@ -228,7 +229,9 @@ class ApproveStageOperator(ApprovalOperator):
         who = self._approved_by(context, plan, confirmed=confirmed, first=first)
         if who:
             return self._approve_in_advance(context, graph, asked, who)
-        until = self._set_deadline(context, plan, earlier if earlier and earlier.digest == plan.digest else None)
+        within = self.answer_within or answer_within_of(graph.target) or ANSWER_WITHIN
+        same = earlier if earlier and earlier.digest == plan.digest else None
+        until = self._set_deadline(context, plan, within, same)
         full_plan = where_in_full(context, plan)
         self.describe(plan, answer_by=decisions.to_minute(until), full_plan=full_plan, confirmed=confirmed)
         self._refuse_old_text(context, plan.digest)
@@ -297,11 +300,12 @@ class ApproveStageOperator(ApprovalOperator):
         detail = f"{answer}; {decision.void}" if decision.void else answer
         note(context, graph.storage, decision, verb=self.stage, detail=detail)
 
-    def _set_deadline(self, context: Context, plan: Sealable, earlier: Consent | None) -> datetime:
+    def _set_deadline(self, context: Context, plan: Sealable, within: timedelta, earlier: Consent | None) -> datetime:
         """Fix how long the request waits; returns until when. Pure.
 
         Args:
             plan: nobody is asked for longer than it may be applied: a later Approve would be refused.
+            within: how long after the start of the run an answer counts.
             earlier: what an earlier attempt asked about this plan; Airflow goes on showing its text, and its deadline.
 
         Raises:
@@ -314,7 +318,7 @@ class ApproveStageOperator(ApprovalOperator):
                 f"this task was cleared or repeated, and Airflow goes on showing the question with the deadline that "
                 f"it had before, {decisions.to_minute(shown)}; nothing was done; trigger a new run to be asked"
             )
-        wanted = (context["dag_run"].start_date or now) + self.answer_within
+        wanted = (context["dag_run"].start_date or now) + within
         # The step behind the question has to begin before the plan expires.
         most = datetime.fromtimestamp(plan.expires_at_us / 1e6, UTC) - LEAST_WAIT
         until = shown or max(min(wanted, most), now + LEAST_WAIT)
