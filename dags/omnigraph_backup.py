@@ -31,17 +31,18 @@ from omnigraph_ops.stages.registry import UNASKED_BY_NAME
 _BACKUP, _FREEZE = request_params(UNASKED_BY_NAME["backup"]), request_params(UNASKED_BY_NAME["freeze"])
 PARAMS = {"graph": graph_param(), **_BACKUP, "ttl": _FREEZE["ttl"]}
 _DESTINATION = "{{ params.destination or var.value.get('omnigraph_backups', '') }}"
+_COPY = {**in_params(_BACKUP), "destination": _DESTINATION}
 
 
 with manual_dag(dag_id="omnigraph_backup", params=PARAMS, doc_md=__doc__) as dag:
     freeze = FreezeOperator(
         task_id="freeze",
         request={"ttl": "{{ params.ttl }}", "reason": "backup {{ run_id }}"},
-        destination=_DESTINATION,
+        backup=_COPY,
     )
     copy = SubmitBackupOperator(
         task_id="copy",
-        request={**in_params(_BACKUP), "destination": _DESTINATION, "freeze_id": freeze.output},
+        request={**_COPY, "freeze_id": freeze.output},
         name="omnigraph-copy",
     )
     verify = SubmitVerifyOperator(task_id="verify", backup=copy.output, name="omnigraph-verify")

@@ -16,14 +16,16 @@ from omnigraph_ops.config.settings import Settings
 from omnigraph_ops.coordination.holds import freezes
 from omnigraph_ops.coordination.state import PROBE_PREFIX
 from omnigraph_ops.demo import DemoSpec, write_demo_graph
-from omnigraph_ops.errors import InvalidInput, StorageError
+from omnigraph_ops.errors import CorruptGraph, InvalidInput, StorageError
 from omnigraph_ops.graph import Graph, open_graph
 from omnigraph_ops.models.backup import CopyDone
 from omnigraph_ops.models.history import RunOutcome
 from omnigraph_ops.models.runs import SubmitOutcome
 from omnigraph_ops.outcomes.backups import list_backups
 from omnigraph_ops.outcomes.history import read_runs
+from omnigraph_ops.stages.backup import take
 from omnigraph_ops.stages.backup.restore import restore_backup
+from omnigraph_ops.stages.freeze import take as taking
 from omnigraph_ops.stages.freeze.take import freeze_graph
 from omnigraph_ops.storage.store import Storage
 from tests.support.edges import when_asked
@@ -126,19 +128,41 @@ def test_a_failed_submit_is_repeated_unless_the_job_calls_it_final(
     assert not Path(graph.uri, result).exists()
 
 
-def test_a_copy_that_fails_leaves_nothing_frozen(dags: Any, graph: Graph, tmp_path: Path) -> None:
-    done = run(dags, graph, destination=f"{graph.uri}/inside")
+def test_a_copy_that_fails_leaves_nothing_frozen(
+    dags: Any, graph: Graph, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def gone(*_: Any, **__: Any) -> None:
+        raise CorruptGraph("a file of the cut is gone")
+
+    monkeypatch.setattr(take, "backup_graph", gone)
+    done = run(dags, graph, destination=str(tmp_path / "backups"))
     assert (done.of("copy"), done.of("verify"), done.of("unfreeze")) == (["failed"], ["upstream_failed"], ["success"])
     assert done.state == "failed"
-    assert any("is inside the graph" in line for line in done.report["failed"])
+    assert any("a file of the cut is gone" in line for line in done.report["failed"])
     assert [r.outcome for r in read_runs(graph)] == [RunOutcome.FAILED]
     assert (freezes(graph.storage), freeze_tags(graph.uri)) == ((), set())
 
 
-def test_without_a_destination_nothing_is_frozen(dags: Any, graph: Graph) -> None:
-    done = run(dags, graph)
+@pytest.mark.parametrize(
+    ("params", "why"),
+    [
+        ({}, "no destination named"),
+        ({"destination": "  "}, "no destination named"),
+        ({"destination": "{graph}/inside"}, "is inside the graph"),
+        ({"destination": "backups"}, "the destination 'backups' is relative to a folder of the worker"),
+        ({"destination": "{graph}-backups", "max_bytes_per_second": "0B"}, "max_bytes_per_second: '0B' is not"),
+    ],
+)
+def test_for_a_backup_that_cannot_be_made_nothing_is_frozen(
+    dags: Any, graph: Graph, params: dict[str, str], why: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def no_freeze(*_: Any, **__: Any) -> None:
+        raise AssertionError("the graph was frozen")
+
+    monkeypatch.setattr(taking, "freeze_graph", no_freeze)
+    done = run(dags, graph, **{name: value.format(graph=graph.uri) for name, value in params.items()})
     assert (done.state, done.of("freeze"), done.of("copy")) == ("failed", ["failed"], ["upstream_failed"])
-    assert any("no destination named" in line for line in done.report["failed"])
+    assert any(why in line for line in done.report["failed"]), done.report["failed"]
     assert (freezes(graph.storage), freeze_tags(graph.uri)) == ((), set())
 
 

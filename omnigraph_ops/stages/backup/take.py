@@ -94,7 +94,7 @@ def backup_graph(
         CorruptGraph: something of the cut is gone: named; nothing was copied, or the backup stays unfinished.
         LeaseHeld, RecoveryPending: the graph cannot be frozen now; nothing was copied.
     """
-    destination = _place_outside(graph, target)
+    destination = place_outside(graph, target)
     if options.freeze_id is not None:
         refuse_lost(graph, given_freeze(graph, options.freeze_id), "nothing was copied")
     earlier = _earlier(graph, options)
@@ -126,7 +126,7 @@ def backup_graph(
         return report
 
 
-def _place_outside(graph: Graph, target: str) -> Storage:
+def place_outside(graph: Graph, target: str) -> Storage:
     """The destination; `InvalidInput` inside of any graph, whose orphans the backups would be, or a backup. Reads."""
     destination = place_of(target, graph.storage.access)
     if (backup := backup_around(destination)) is not None:

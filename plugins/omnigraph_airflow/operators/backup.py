@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from omnigraph_airflow.forms import request_in
@@ -31,21 +31,21 @@ class FreezeOperator(RequestOperator):
 
     A retry ends what the attempt before it took and could not name any more.
 
-    :param destination: where the frozen graph will be copied, empty: the task fails before it freezes; None: it is not
-        copied (templated).
+    :param backup: what `SubmitBackupOperator` will be asked for: what it would refuse fails this task before it
+        freezes; None: nothing will be copied (templated).
     """
 
-    template_fields: Sequence[str] = (*RequestOperator.template_fields, "destination")
+    template_fields: Sequence[str] = (*RequestOperator.template_fields, "backup")
 
-    def __init__(self, *, destination: str | None = None, **kwargs: Any) -> None:
+    def __init__(self, *, backup: Mapping[str, Any] | None = None, **kwargs: Any) -> None:
         super().__init__(**kwargs)
-        self.destination = destination
+        self.backup = backup
 
     def run_stage(self, graph: Graph, context: Context) -> Any:
         from omnigraph_ops.coordination.freezes import unfreeze_all
 
-        if self.destination is not None:
-            _refuse_nowhere(self.destination)
+        if self.backup is not None:
+            _wanted(graph, self.backup)
         stage, owner = UNASKED_BY_NAME["freeze"], f"{run_id_of(context)}/{self.task_id}"
         unfreeze_all(graph, owner)
         report = stage.run(graph, request_in(stage, {**self.request, "owner": owner}), Lines(self.log.info))
@@ -94,8 +94,7 @@ class SubmitBackupOperator(RequestOperator, SubmitJobOperator):
 
     def run_stage(self, graph: Graph, context: Context) -> Any:
         stage = UNASKED_BY_NAME["backup"]
-        _refuse_nowhere(self.request.get("destination"))
-        request = request_in(stage, self.request)
+        request = _wanted(graph, self.request)
 
         def submit(job: str, arguments: Sequence[str], value: type[T], check: Callable[[], None]) -> T:
             return self.submitted(context, graph, job, arguments, value)
@@ -138,8 +137,19 @@ class SubmitVerifyOperator(SubmitJobOperator):
         return serde.to_json(report)
 
 
-def _refuse_nowhere(destination: str | None) -> None:
+def _wanted(graph: Graph, asked: Mapping[str, Any]) -> Any:
+    """The request for a backup of a graph; `InvalidInput` where it cannot be made. Reads the destination."""
+    from omnigraph_ops.stages.backup.take import place_outside
+
+    destination = str(asked.get("destination") or "").strip()
     if not destination:
         raise InvalidInput(
             "no destination named, so nothing was copied; set the param destination or the Variable omnigraph_backups"
         )
+    if "://" not in destination and not destination.startswith("/"):
+        raise InvalidInput(
+            f"the destination {destination!r} is relative to a folder of the worker, so nothing was copied; give a "
+            "path that begins with a slash, or an s3:// URI"
+        )
+    place_outside(graph, destination)
+    return request_in(UNASKED_BY_NAME["backup"], {**asked, "destination": destination})
