@@ -7,9 +7,9 @@
 | `plan_optimize` | decides per table what to do, and whether it needs Spark | reads |
 | `optimize_table` | folds indexes, compacts; `submit_rewrite` does the heavy tables on Spark | writes |
 | `summarize` | one row per table | compacts internal tables, only if exclusive |
-| `preview_repair` | classifies drifted tables: evidence for a person | reads |
+| `preview_repair` | classifies drifted tables: evidence for a person | reads, keeps the plan in the graph |
 | `apply_repair` | after `approve_repair` | publishes existing versions |
-| `plan_cleanup` | lists the old versions that may go | reads |
+| `plan_cleanup` | lists the old versions that may go | reads, keeps the plan in the graph |
 | `cleanup_table` | after `approve_cleanup` | **destroys** |
 | `report` | what happened; red when anything failed, or a question got no Approve | reads, writes the history |
 

@@ -64,7 +64,7 @@ def stage_text(stage: AnyPlanned) -> str:
 | Task | What it does | Effect |
 |---|---|---|
 | `check_recovery` | settles what `recover` can prove, removes what killed runs left, or stops | publishes, rolls back |
-| `{tasks.plan}` | {_first_sentence(stage.plan)} | reads |
+| `{tasks.plan}` | {_first_sentence(stage.plan)} | reads, keeps the plan in the graph |
 | `{tasks.approve}` | a run without **Confirm** stops here | |
 | `{tasks.apply}` | {_first_sentence(stage.apply)} | {_EFFECTS.get(stage.effect, stage.effect.value)} |
 | `report` | what happened; red when anything failed, or a question got no Approve | reads, writes the history |
