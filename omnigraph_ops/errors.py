@@ -243,14 +243,24 @@ def reason_of(error: BaseException) -> str:
 
 
 _RIGHTS = {errno.EACCES, errno.EPERM, errno.EROFS}
+_FINAL = {*_RIGHTS, errno.ENAMETOOLONG, errno.ENOTDIR, errno.ELOOP}
 
 
 def lacks_rights(error: BaseException) -> bool:
-    """Whether a file system refused, which no repetition changes; a store may deny for a while. Pure."""
+    """Whether a file system refused for want of a right; a store may deny for a while. Pure."""
+    return _is_any_of(error, _RIGHTS)
+
+
+def is_final(error: BaseException) -> bool:
+    """Whether a file system refused, for a right or for what a path is, which no repetition changes. Pure."""
+    return _is_any_of(error, _FINAL)
+
+
+def _is_any_of(error: BaseException, numbers: set[int]) -> bool:
     cause: BaseException | None = error
     while cause is not None:
         said = _OS_ERROR.search(str(cause))
-        if (isinstance(cause, OSError) and cause.errno in _RIGHTS) or (said and int(said[1]) in _RIGHTS):
+        if (isinstance(cause, OSError) and cause.errno in numbers) or (said and int(said[1]) in numbers):
             return True
         cause = cause.__cause__
     return False

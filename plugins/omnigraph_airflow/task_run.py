@@ -27,7 +27,7 @@ from airflow.sdk.exceptions import (
 
 from omnigraph_airflow.run_report import Failure, decision_of
 from omnigraph_ops import __version__
-from omnigraph_ops.errors import OpsError, OutcomeUnknown, StorageError, TransientError, lacks_rights
+from omnigraph_ops.errors import OpsError, OutcomeUnknown, StorageError, TransientError, is_final
 from omnigraph_ops.models.history import RunHeader, RunOrigin
 from omnigraph_ops.models.runs import TaskAttempt
 from omnigraph_ops.outcomes import audit_log
@@ -54,7 +54,7 @@ def airflow_errors() -> Iterator[None]:
     except (AirflowException, TransientError):
         raise
     except StorageError as error:
-        if lacks_rights(error):
+        if is_final(error):
             raise AirflowFailException(str(error)) from error
         raise
     except OutcomeUnknown as error:

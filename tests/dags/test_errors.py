@@ -38,6 +38,9 @@ def test_only_what_may_succeed_later_is_retried(cls: type[errors.OpsError]) -> N
     ("cause", "retried"),
     [
         (OSError(errno.EACCES, "Permission denied"), False),
+        (OSError(errno.ENAMETOOLONG, "File name too long"), False),
+        (OSError("Not a directory (os error 20)"), False),
+        (OSError(errno.ELOOP, "Too many levels of symbolic links"), False),
         (OSError(errno.EPERM, "Operation not permitted"), False),
         (OSError(errno.EROFS, "Read-only file system"), False),
         (OSError("LanceError(IO): cannot write: Permission denied (os error 13)"), False),

@@ -22,7 +22,7 @@ from omnigraph_airflow.run_report import Failure, RunFacts, RunReport, build, re
 from omnigraph_airflow.task_run import airflow_errors, header_of, planners, run_id_of, stages_of, states_of
 from omnigraph_ops import serde
 from omnigraph_ops.coordination import sealed
-from omnigraph_ops.errors import OpsError, TransientError, lacks_rights
+from omnigraph_ops.errors import OpsError, TransientError, is_final
 from omnigraph_ops.models.health import DriftFinding
 from omnigraph_ops.outcomes.results import redacted, with_value
 from omnigraph_ops.stages.registry import BY_NAME, planned, tasks_by_stage
@@ -70,7 +70,7 @@ class ReportOperator(BaseOperator):
         context["ti"].xcom_push(key=REPORT, value=serde.to_json(report))
         if graph is not None:
             self._keep(context, graph, facts, report)
-        if unopened is not None and unopened.retryable and not lacks_rights(unopened):
+        if unopened is not None and unopened.retryable and not is_final(unopened):
             raise TransientError(_cannot_open(unopened)) from unopened
         if report.failed or report.unapproved:
             raise AirflowFailException("; ".join((*report.failed, *report.unapproved)))
