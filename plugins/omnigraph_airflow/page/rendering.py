@@ -56,6 +56,8 @@ class Chart:
     """The whole chart in a sentence, for those who do not see it."""
     lines: tuple[str, ...]
     """Points of each unbroken stretch; empty in a bar chart."""
+    dots: tuple[Mark, ...]
+    """Runs without a neighbour that knows the figure: a line of one point draws nothing. Empty in a bar chart."""
     areas: tuple[str, ...]
     marks: tuple[Mark, ...]
     bar_width: float = 0.0
@@ -79,7 +81,8 @@ def chart(title: str, values: Sequence[Value], text: Callable[[float], str], *, 
         first=values[0].when,
         last=values[-1].when,
         summary=_summary(title, known, text),
-        lines=() if bars else tuple(" ".join(f"{m.x:.1f},{m.y:.1f}" for m in s) for s in stretches),
+        lines=() if bars else tuple(" ".join(f"{m.x:.1f},{m.y:.1f}" for m in s) for s in stretches if len(s) > 1),
+        dots=() if bars else tuple(s[0] for s in stretches if len(s) == 1),
         areas=() if bars else tuple(_area(s) for s in stretches if len(s) > 1),
         marks=tuple(m for m in marks if m is not None),
         bar_width=max(1.5, min(14.0, 0.66 * (WIDTH - 2 * _EDGE) / len(values))) if bars else 0.0,

@@ -62,8 +62,19 @@ def test_a_chart_reaches_from_the_lowest_to_the_highest_value() -> None:
 
 def test_a_run_that_does_not_know_the_figure_breaks_the_line() -> None:
     drawn = chart("Data", [Value(when="", number=n) for n in (1, 2, None, 4)], texts.whole)
-    assert drawn is not None and [len(line.split()) for line in drawn.lines] == [2, 1]
+    assert drawn is not None and [len(line.split()) for line in drawn.lines] == [2]
+    assert [dot.text for dot in drawn.dots] == [": 4"], "a line of one point draws nothing"
     assert chart("Data", [Value(when="", number=None)], texts.whole) is None
+
+
+def test_a_chart_of_one_run_shows_a_dot() -> None:
+    drawn = chart("Data", [Value(when="a", number=7)], texts.whole)
+    assert drawn is not None and not drawn.lines
+    template = "{% import 'parts.html.j2' as parts with context %}{{ parts.chart_card(chart) }}"
+    shown = rendering._environment().from_string(template).render(chart=drawn)
+    assert '<path class="line dot" d="M120.0 32.0h.01"/>' in shown
+    bars = chart("Run time", [Value(when="a", number=7)], texts.whole, bars=True)
+    assert bars is not None and not bars.dots
 
 
 def test_bars_stand_on_zero_and_failures_are_marked() -> None:
