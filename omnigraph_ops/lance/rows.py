@@ -83,7 +83,10 @@ def clock_of(dataset: Dataset, column: str, unit: EpochUnit | None) -> Clock:
     kind = schema.field(column).type
     if pa.types.is_integer(kind):
         if unit is None:
-            raise InvalidInput(f"{column!r} is an integer: say what it counts with unit s or ms; nothing was deleted")
+            raise InvalidInput(
+                f"{column!r} is an integer: say what it counts by the unit s or ms of its policy (--unit); nothing was "
+                "deleted"
+            )
         if kind.bit_width < _NARROWEST[unit]:
             raise InvalidInput(f"{column!r} is {kind}, too narrow for {unit} since 1970; nothing was deleted")
         return Clock(column=column, nanoseconds=_EPOCHS[unit], sql_type=None)

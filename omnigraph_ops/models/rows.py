@@ -34,7 +34,10 @@ def distinct(policies: Iterable[RowPolicy]) -> tuple[RowPolicy, ...]:
     """The policies by table; `InvalidInput` when there is none, or two for one table. Pure."""
     ordered = tuple(sorted(policies, key=lambda p: p.table_key))
     if not ordered:
-        raise InvalidInput("no policy: name --table, --property and --older-than, or --policies FILE")
+        raise InvalidInput(
+            "no policy, so nothing was deleted: fill in the field policies (--policies FILE), or in a shell give "
+            "--table, --property and --older-than"
+        )
     twice = {a.table_key for a, b in pairwise(ordered) if a.table_key == b.table_key}
     if twice:
         raise InvalidInput(f"{min(twice)} has more than one policy; nothing was deleted")

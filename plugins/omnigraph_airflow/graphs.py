@@ -125,6 +125,6 @@ def entry_named(graph: str) -> GraphEntry | None:
     for entry in reading.graphs:
         if entry.name == graph:
             return entry
-    why = "the name is wrong (a path needs a slash), or its entry was renamed or removed"
+    why = "the name is wrong, or its entry was renamed or removed"
     like = did_you_mean(graph, [entry.name for entry in reading.graphs])
     raise _undescribed(reading, f"graph {graph!r}, so it was not opened: {why}; name a graph of the file{like}")

@@ -173,7 +173,7 @@ def test_two_spellings_of_one_local_graph_are_one(
         ("--keep -1", "not a whole number", 2),
         ("--keep banana", "not a whole number", 2),
         ("--keep 99999999999", "not a whole number", 2),
-        ("", "requires at least one of --keep or --older-than", 2),
+        ("", "requires at least one of keep (--keep) and older_than (--older-than)", 2),
         ("--older-than banana", "unknown duration unit", 2),
         ("--older-than 1.5h", "invalid duration", 2),
         ("--older-than 99999999999999d", "is longer than 365000d", 2),

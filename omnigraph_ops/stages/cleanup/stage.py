@@ -95,7 +95,10 @@ class CleanupRequest(TablesRequest, RetentionTerms[ExpiryRequest]):
                 "and age empty; nothing was read or deleted"
             )
         if self.expiry is None and not by_count_or_age:
-            raise ValueError("cleanup requires at least one of --keep or --older-than; nothing was read or deleted")
+            raise ValueError(
+                "cleanup requires at least one of keep (--keep) and older_than (--older-than); nothing was read or "
+                "deleted"
+            )
         return self
 
 

@@ -121,7 +121,7 @@ class TestPolicies:
 
     def test_no_policy_and_two_for_one_table_are_refused(self) -> None:
         entry = {"table": "node:Event", "property": "at", "older_than": "90d"}
-        with pytest.raises(InvalidInput, match="no policy"):
+        with pytest.raises(InvalidInput, match=r"no policy, .* the field policies \(--policies FILE\), or"):
             policies([])
         with pytest.raises(InvalidInput, match="node:Event has more than one policy"):
             policies([entry, {**entry, "property": "seen_at"}])
