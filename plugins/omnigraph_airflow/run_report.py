@@ -5,6 +5,7 @@ Skipped is never counted as done: what did not happen is listed with the reason.
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -27,6 +28,7 @@ from omnigraph_ops.views.markdown import facts as markdown_facts
 from omnigraph_ops.views.view import Section, View, first
 
 _MOST_ROWS = 50
+_MORE_TASKS = {"optimize": ("optimize_table", "submit_rewrite", "summarize")}
 _SPARED = (SkipReason.BELOW_THRESHOLDS, SkipReason.AUTO_OFF)
 
 
@@ -241,10 +243,19 @@ def _sections(facts: RunFacts) -> Iterator[str]:
             yield from [f"Skipped: {prose(why)}."] if why else lines
 
 
+def _no_result(facts: RunFacts, stage: str) -> str:
+    """Why a stage left nothing to tell: its tasks failed, or none of them began. Pure."""
+    of = tasks_by_stage()[stage]
+    mine = (of.plan, of.approve, of.apply, *_MORE_TASKS.get(stage, ()))
+    red = {re.sub(r"_\d+$", "", name) for name, state in facts.states.items() if state == "failed"}
+    named = " and ".join(f"`{task}`" for task in mine if task in red)
+    return f"No result: {named} failed, see *Failed* above." if named else "Not reached."
+
+
 def _backup(facts: RunFacts) -> list[str]:
     made = facts.done.reports.get("backup")
     if not isinstance(made, BackupReport):
-        return ["Not reached."]
+        return [_no_result(facts, "backup")]
     read = "read again and sound" if "verify" in facts.done.reports else "not verified"
     earlier = "no earlier backup was used"
     if made.incremental_from:
@@ -281,7 +292,7 @@ def _frozen(plan: OptimizePlan | None) -> Iterator[str]:
 def _optimize(facts: RunFacts) -> list[str]:
     report = facts.optimized
     if report is None:
-        return ["Not reached."]
+        return [_no_result(facts, "optimize")]
     spared = [t for t in report.tables if t.skipped in _SPARED]
     work = [t for t in report.tables if t.committed or t.error or (t.skipped and t not in spared)]
     rest = len(report.tables) - len(work) - len(spared)
@@ -315,7 +326,7 @@ def _stage(facts: RunFacts, stage: AnyPlanned) -> list[str]:
     """What was planned, who decided about it, and what came of it. Pure."""
     plan = facts.plans.get(stage.name)
     if plan is None:
-        return ["Not reached."]
+        return [_no_result(facts, stage.name)]
     outcome, report = facts.outcome_of(stage), facts.reports.get(stage.name)
     why = stage.nothing_to_do(plan)
     if why and (outcome is None or stage.name not in facts.decisions):

@@ -194,6 +194,15 @@ def test_what_was_skipped_says_why_and_is_not_done() -> None:
     assert "## Optimize\nNot reached." in report.markdown
 
 
+def test_a_stage_whose_task_failed_was_reached() -> None:
+    states = {"plan_optimize": "success", "optimize_table_0": "failed", "optimize_table_1": "failed"}
+    report = build(RunFacts(graph="/g", states={**states, "preview_repair": "upstream_failed"}))
+    assert "## Optimize\nNo result: `optimize_table` failed, see *Failed* above." in report.markdown
+    assert "## Repair\nNot reached." in report.markdown
+    report = build(RunFacts(graph="/g", stages=frozenset({"backup"}), states={"freeze": "failed"}))
+    assert "## Backup\nNo result: `freeze` failed, see *Failed* above." in report.markdown
+
+
 def test_a_plan_without_expired_rows_asked_nobody() -> None:
     plan = RowRetentionPlan(
         uri="/g",
