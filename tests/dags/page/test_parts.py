@@ -52,6 +52,14 @@ def row(name: str, **fields: Any) -> GraphRow:
     )
 
 
+def test_commands_in_a_sentence_are_code_and_nothing_else_is_markup() -> None:
+    page = Overview(rows=(row("<a>", problem="<b> is gone; run `restore <c>`"),), problems=(), hidden_problems=0)
+    shown = render("graphs.html.j2", airflow="", page=page)
+    assert "<bdi>&lt;b&gt; is gone; run <code>restore &lt;c&gt;</code></bdi>" in shown
+    odd = replace(page, rows=(row("a", problem="a `b` and `c"),))
+    assert "<bdi>a `b` and `c</bdi>" in render("graphs.html.j2", airflow="", page=odd)
+
+
 def test_a_chart_reaches_from_the_lowest_to_the_highest_value() -> None:
     drawn = chart("Fragments", [Value(when=str(n), number=n) for n in (3, 9, 6)], texts.whole)
     assert drawn is not None
