@@ -255,12 +255,15 @@ def _show(call: Call, stage: AnyPlanned, graph: Graph, plan: Any, request: Any) 
     if not call.quiet:
         why = stage.nothing_to_do(plan)
         kept = said["save_plan"] or said["plan"] or (plan.digest if stage.keeps_previews else None)
+        command = _how_to_apply(call, stage, graph, kept, request)
         if why:
             call.tell(why)
         elif left := stage.left_by_default(plan):
             call.tell(f"{left}; --force takes them, too")
-        if not why or (kept is None and words_of(request)):  # a policy may find something another day
-            call.tell(_how_to_apply(call, stage, graph, kept, request))
+        if not why:
+            call.tell(f"to carry out {'this plan' if kept is not None else 'this policy'}: {command}")
+        elif kept is None and words_of(request):
+            call.tell(f"to carry out this policy another day, when it may find something: {command}")
     return 0
 
 
@@ -273,8 +276,7 @@ def _how_to_apply(call: Call, stage: AnyPlanned, graph: Graph, kept: str | None,
         also += ["--spark", said["spark"]]
     also += ["--engine", said["engine"]] if said.get("engine") is not None else []
     also += ["--fence-seconds", duration(said["fence_seconds"])] if said.get("fence_seconds") is not None else []
-    command = shlex.join(["omnigraph-ops", stage.name, graph.target, *words, *also, "--confirm"])
-    return f"to carry out {'this plan' if kept is not None else 'this policy'}: {command}"
+    return shlex.join(["omnigraph-ops", stage.name, graph.target, *words, *also, "--confirm"])
 
 
 def _check_options(call: Call, stage: AnyPlanned) -> None:
