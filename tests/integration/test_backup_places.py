@@ -165,6 +165,32 @@ def test_a_restore_goes_on_only_where_nobody_has_written_since(demo_graph: DemoG
     assert schema.read_text() == "changed by a schema apply"
 
 
+def test_a_restore_that_was_killed_at_its_note_and_was_written_to_counts_as_ended(tmp_path: Path) -> None:
+    lance.write_dataset(pa.table({"id": [1, 2]}), tmp_path / "plain" / "items.lance")
+    made = backup_graph(open_graph(str(tmp_path / "plain")), str(tmp_path / "backups"))
+    place = tmp_path / "place"
+    interrupted(made.backup, place, _digest(made.backup))
+    lance.write_dataset(pa.table({"id": [3]}), place / "items.lance", mode="append")
+    with pytest.raises(InvalidInput, match=r"every file of this backup .*wrote there since \(items\.lance/"):
+        restore_backup(made.backup, str(place), settings=Settings())
+    assert open_graph(str(place)).state().entries[0].version == 2
+    with pytest.raises(InvalidInput, match="there is something at"):
+        restore_backup(made.backup, str(place), settings=Settings())
+
+
+def test_a_half_restored_dataset_that_was_written_to_stays_refused(tmp_path: Path) -> None:
+    for name in ("a", "b"):
+        lance.write_dataset(pa.table({"id": [1, 2]}), tmp_path / "plain" / f"{name}.lance")
+    made = backup_graph(open_graph(str(tmp_path / "plain")), str(tmp_path / "backups"))
+    place = tmp_path / "place"
+    interrupted(made.backup, place, _digest(made.backup))
+    next((place / "b.lance" / "data").iterdir()).unlink()
+    lance.write_dataset(pa.table({"id": [3]}), place / "a.lance", mode="append")
+    with pytest.raises(InvalidInput, match="there is something at"):
+        restore_backup(made.backup, str(place), settings=Settings())
+    assert (place / RESTORING_PATH).exists()
+
+
 def test_halves_of_files_do_not_stay_in_a_restored_graph(demo_graph: DemoGraph, tmp_path: Path) -> None:
     made = backup_graph(demo_graph(**SMALL), str(tmp_path / "backups"))
     place = tmp_path / "place"

@@ -136,30 +136,38 @@ def _first_wrong(files: Iterable[BackedFile], sizes: Mapping[str, int]) -> tuple
 def _present(destination: Storage, record: BackupRecord) -> dict[str, int]:
     """What a kill of this very restore left; a place that has anything else is refused. Reads."""
     found = {s.path: s.size for s in below_folder(destination, "") if not s.is_folder}
-    ours = {path for path in found if path.startswith((RESTORING_PATH, _TURN.path, PROBE_PREFIX))}
-    if RESTORING_PATH in found and not _is_note_of(destination, record):
-        ours.remove(RESTORING_PATH)
-    elif RESTORING_PATH in found or _is_restored(found, record):
-        # Anything else came after the graph was opened here.
-        ours.update(filter(is_half_written, found), (f.file for f in record.files))
-    foreign = sorted(set(found) - ours)
+    foreign = _foreign(destination, record, found)
     if RESTORING_PATH in foreign:
         raise InvalidInput(
             f"a restore of another backup to {destination.root} did not end; nothing was written; run that one again, "
             "or restore to an empty place"
         )
-    if foreign:
+    if foreign and not (RESTORING_PATH in found and _has_every_file(found, record)):
         raise InvalidInput(
             f"there is something at {destination.root} ({foreign[0]}); nothing was written; restore to an empty place"
         )
     return found
 
 
+def _foreign(destination: Storage, record: BackupRecord, found: Mapping[str, int]) -> list[str]:
+    """The files there that are not of this restore, sorted. Reads."""
+    ours = {path for path in found if path.startswith((RESTORING_PATH, _TURN.path, PROBE_PREFIX))}
+    if RESTORING_PATH in found and not _is_note_of(destination, record):
+        ours.remove(RESTORING_PATH)
+    elif RESTORING_PATH in found or _is_restored(found, record):
+        # Anything else came after the graph was opened here.
+        ours.update(filter(is_half_written, found), (f.file for f in record.files))
+    return sorted(set(found) - ours)
+
+
 def _is_restored(found: Mapping[str, int], record: BackupRecord) -> bool:
     """Whether a restore put every file there and dropped its note; it could not compare the graph perhaps. Pure."""
+    return RESTORING_PATH not in found and _has_every_file(found, record)
+
+
+def _has_every_file(found: Mapping[str, int], record: BackupRecord) -> bool:
     copied = (file for file in record.files if not file.records_root)
-    there = RESTORING_PATH not in found and all(file.file in found for file in record.files)
-    return there and _first_wrong(copied, found) is None
+    return all(file.file in found for file in record.files) and _first_wrong(copied, found) is None
 
 
 def _is_note_of(destination: Storage, record: BackupRecord) -> bool:
@@ -172,13 +180,21 @@ def _claim_place(destination: Storage, record: BackupRecord) -> dict[str, int]:
     """Say what is restored here, for whoever goes on; what is there already. Writes a note.
 
     Raises:
-        InvalidInput: another restore came to its end since; a note would make its graph count as half restored.
+        InvalidInput: another restore came to its end since; a note would make its graph count as half restored. Or a
+            killed restore had ended but for its note, and somebody wrote to the graph since: the note is dropped.
     """
     found = _present(destination, record)
     if _is_restored(found, record):
         raise InvalidInput(
             f"another restore of this backup to {destination.root} has just ended; nothing was written; run again to "
             "compare what is there"
+        )
+    if since := _foreign(destination, record, found):
+        _drop_note(destination, record)
+        raise InvalidInput(
+            f"a killed restore had put every file of this backup at {destination.root}, and somebody wrote there since "
+            f"({since[0]}); its note is removed, so that the graph opens; nothing else was written, and nothing was "
+            "compared; go on with `omnigraph-ops check`"
         )
     destination.write(RESTORING_PATH, record.digest.encode())
     half = [path for path in found if is_half_written(path) and not path.startswith(_TURN.path)]
