@@ -252,8 +252,8 @@ class RecoveryOutcome:
     operation_id: str
     table_key: str
     action: str
-    """`rolled_forward`, `rolled_back`, `stale`, `deferred` (too young), `left_to_engine`, `failed`; of a lineage
-    `relinked`."""
+    """`rolled_forward`, `rolled_back`, `stale`, `deferred` (too young, or frozen), `left_to_engine`, `failed`;
+    of a lineage `relinked`."""
     from_version: int | None = None
     to_version: int | None = None
     detail: str = ""

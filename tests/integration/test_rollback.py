@@ -56,6 +56,33 @@ def graph(demo_graph: DemoGraph, monkeypatch: pytest.MonkeyPatch) -> Graph:
     return demo_graph(stamp=3, node_types=1)
 
 
+def assert_left_frozen(graph: Graph, what: str = "") -> None:
+    """That `recover` does nothing, and says once who froze what."""
+    (told,) = recover(open_graph(graph.uri)).outcomes
+    assert (told.action, told.table_key) == ("deferred", "")
+    assert f"{what}{graph.uri} is frozen by " in told.detail
+
+
+def test_a_frozen_graph_stays_as_it_is_and_recover_says_so(graph: Graph) -> None:
+    drift(graph, PERSON, deletes())
+    drift(graph, KNOWS, deletes())
+    heads = [graph.open_head(entry).version for entry in graph.state().entries]
+    freeze = freeze_graph(graph)
+    assert_left_frozen(graph)
+    assert [graph.open_head(entry).version for entry in graph.state().entries] == heads
+    unfreeze(graph, freeze.freeze_id)
+    assert {o.action for o in recover(open_graph(graph.uri)).outcomes} == {"rolled_back"}
+
+
+def test_beside_a_frozen_table_the_others_are_rolled_back(graph: Graph) -> None:
+    drift(graph, PERSON, deletes())
+    drift(graph, KNOWS, deletes())
+    freeze_graph(graph, tables=(PERSON,))
+    frozen, done = recover(open_graph(graph.uri)).outcomes
+    assert (frozen.action, done.action, done.table_key) == ("deferred", "rolled_back", KNOWS)
+    assert_left_frozen(graph, f"{PERSON} of ")
+
+
 @pytest.mark.slow
 def test_the_published_rows_are_in_place_again(graph: Graph) -> None:
     rows = rows_everywhere(graph)
@@ -244,7 +271,7 @@ def test_a_forked_lineage_is_one_line_after_recover(
     with pytest.raises(AssertionError, match="two commits have one parent"):
         check_lineage(open_graph(graph.uri), None)
     freeze = freeze_graph(graph)
-    assert recover(open_graph(graph.uri)).outcomes == (), "a frozen graph stays as it is"
+    assert_left_frozen(graph)
     unfreeze(graph, freeze.freeze_id)
     with monkeypatch.context() as lost:
         taken_over = partial(take_over, graph.storage)

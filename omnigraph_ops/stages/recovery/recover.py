@@ -13,7 +13,7 @@ from omnigraph_ops.coordination.fence import drop_stale_fence
 from omnigraph_ops.coordination.freezes import refuse_frozen
 from omnigraph_ops.coordination.lease import LeaseKeeper, committer_turn
 from omnigraph_ops.coordination.litter import sweep_litter
-from omnigraph_ops.errors import GraphError, LeaseHeld, OperatorNeeded, OpsError, StalePlan
+from omnigraph_ops.errors import GraphError, GraphFrozen, LeaseHeld, OperatorNeeded, OpsError, StalePlan
 from omnigraph_ops.graph.graph import Graph
 from omnigraph_ops.graph.layout import new_ulid, now_us
 from omnigraph_ops.graph.publish import Published, publish, table_update
@@ -71,16 +71,20 @@ def recover(graph: Graph, *, grace_seconds: float | None = None) -> RecoverRepor
         for outcome in _settle_sidecars(graph, grace):
             outcomes.append(outcome)  # one by one: what was done by then is reported when the run is stopped
         for finish in (partial(settle_half_made, grace=grace), publish_leftovers, roll_back, _straighten_lineage):
-            outcomes.extend(_finished_by(graph, finish))
+            for outcome in _finished_by(graph, finish):
+                if outcome not in outcomes:  # several steps say that the graph is frozen
+                    outcomes.append(outcome)
         sweep_litter(graph, grace)
     return RecoverReport(uri=graph.uri, outcomes=tuple(outcomes), status=check(graph).status)
 
 
 def _finished_by(graph: Graph, finish: Callable[[Graph], Iterator[RecoveryOutcome]]) -> Iterator[RecoveryOutcome]:
-    """What one step did, as far as it came before another run took over. Writes."""
+    """What one step did, as far as it came before another run took over, or that the graph is frozen. Writes."""
     graph.run.check()
     try:
         yield from finish(graph)
+    except GraphFrozen as error:
+        yield RecoveryOutcome(operation_id="", table_key="", action="deferred", detail=str(error))
     except (LeaseHeld, OperatorNeeded):
         return
     except _OF_ONE as error:

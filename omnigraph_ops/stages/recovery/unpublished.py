@@ -34,7 +34,7 @@ from omnigraph_ops.coordination.fence import fenced
 from omnigraph_ops.coordination.freezes import refuse_frozen
 from omnigraph_ops.coordination.guards import begin_held, refuse_pending
 from omnigraph_ops.coordination.lease import LeaseKeeper, committer_turn
-from omnigraph_ops.errors import OpsError
+from omnigraph_ops.errors import GraphFrozen, OpsError
 from omnigraph_ops.graph.graph import Graph
 from omnigraph_ops.graph.lance_manifest import (
     CONTENT_PRESERVING,
@@ -176,7 +176,17 @@ def publish_leftovers(graph: Graph) -> Iterator[RecoveryOutcome]:
     entries = graph.maintained(graph.state())
     left = in_parallel(partial(left_by_us, graph), entries, workers=graph.settings.concurrency)
     found = [entry.table_key for entry, ours in zip(entries, left, strict=True) if ours is not None]
-    yield from (outcome for table_key in found if (outcome := _publish(graph, table_key)) is not None)
+    told = (_frozen(graph, table_key) or _publish(graph, table_key) for table_key in found)
+    yield from (outcome for outcome in told if outcome is not None)
+
+
+def _frozen(graph: Graph, table_key: str | None = None) -> RecoveryOutcome | None:
+    """What is said of that table, or of the graph, where it is frozen, else None. Reads."""
+    try:
+        refuse_frozen(graph, table_key)
+    except GraphFrozen as error:
+        return RecoveryOutcome(operation_id="", table_key="", action="deferred", detail=str(error))
+    return None
 
 
 def _publish(graph: Graph, table_key: str) -> RecoveryOutcome | None:
@@ -236,7 +246,10 @@ def roll_back(graph: Graph) -> Iterator[RecoveryOutcome]:
     Raises:
         RecoveryPending: something else has to be settled first; nothing was written, and no writer was kept away.
     """
-    seen = _recoverable(graph, _concerned(graph))
+    ahead = _ahead(graph, _concerned(graph))
+    frozen = {where: outcome for where in ahead if (outcome := _frozen(graph, where[1])) is not None}
+    yield from frozen.values()
+    seen = {where: table for where, table in ahead.items() if where not in frozen}
     if not seen:
         return
     refuse_pending(graph)
@@ -267,28 +280,34 @@ def _concerned(graph: Graph) -> list[_Where]:
     return [*((None, table_key) for table_key in on_main), *((f.branch, f.table_key) for f in ahead)]
 
 
-def _recoverable(graph: Graph, concerned: Sequence[_Where]) -> Mapping[_Where, Overlaid]:
-    """What there is to roll back of these tables. Reads."""
-    found = in_parallel(lambda where: recoverable(graph, *where), concerned, workers=graph.settings.concurrency)
+def _ahead(graph: Graph, concerned: Sequence[_Where]) -> Mapping[_Where, Overlaid]:
+    """What there is to roll back of these tables, frozen ones included. Reads."""
+    found = in_parallel(lambda where: _overlaid_at(graph, *where), concerned, workers=graph.settings.concurrency)
     return {where: table for where, table in zip(concerned, found, strict=True) if table is not None}
+
+
+def _overlaid_at(graph: Graph, branch: str | None, table_key: str) -> Overlaid | None:
+    try:
+        entry = graph.published(table_key) if branch is None else graph.state(branch).get(table_key)
+    except OpsError:
+        return None  # the branch was deleted meanwhile, or nobody can read it
+    return overlaid(graph, entry) if entry is not None and entry.branch == branch else None
 
 
 def recoverable(graph: Graph, branch: str | None, table_key: str) -> Overlaid | None:
     """A table of a branch, if `roll_back` may put what is published on top: not where it is frozen. Reads."""
-    try:
-        entry = graph.published(table_key) if branch is None else graph.state(branch).get(table_key)
-        table = overlaid(graph, entry) if entry is not None and entry.branch == branch else None
+    table = _overlaid_at(graph, branch, table_key)
+    with contextlib.suppress(OpsError):
         if table is not None:
             refuse_frozen(graph, table_key)
-    except OpsError:
-        return None  # the branch was deleted meanwhile, or nobody can read it
-    return table
+            return table
+    return None
 
 
 def _settled(graph: Graph, seen: Mapping[_Where, Overlaid]) -> Mapping[_Where, Overlaid]:
     """Those that are as they were a moment ago. Reads."""
     graph.run.pause(_SETTLE_SECONDS)
-    now = _recoverable(graph, list(seen))
+    now = _ahead(graph, list(seen))
     return {where: table for where, table in now.items() if seen[where] == table}
 
 

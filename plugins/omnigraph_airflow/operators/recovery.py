@@ -96,8 +96,10 @@ def _is_idle(context: Context, task: TaskAttempt) -> bool:
 
 def _refuse_unless_clean(report: CheckReport, outcomes: Sequence[RecoveryOutcome], *, passing: bool) -> None:
     """Raise the sentence of what is left, with the reason for which `recover` left it. Pure."""
-    waits = [f"{o.table_key or o.operation_id}: {o.detail}" for o in outcomes if o.action in {"deferred", FAILED}]
-    why = "; ".join((*waits, *report.advice)) or f"{report.uri}: recovery is pending"
+    left = [o for o in outcomes if o.action in {"deferred", FAILED}]
+    waits = [": ".join(filter(None, (o.table_key or o.operation_id, o.detail))) for o in left]
+    # A freeze is in both.
+    why = "; ".join(dict.fromkeys((*waits, *report.advice))) or f"{report.uri}: recovery is pending"
     is_failed = any(outcome.action == FAILED for outcome in outcomes)
     if report.status is CheckStatus.PENDING or passing or is_failed or report.has_unreadable:
         raise TransientError(why)
