@@ -54,8 +54,9 @@ def test_that_of_a_table_is_named_and_goes(graph: Graph) -> None:
     assert found.status is CheckStatus.PENDING
     assert [(f.branch, f.table_key, f.recoverable) for f in found.branch_findings] == [(SIDE, TABLE, True)]
     assert found.advice == (
-        f"do not open the graph with omnigraph now: the branch reference {path.relative_to(graph.uri)} is an empty "
-        "file, as a full disk leaves it; run `omnigraph-ops recover`, which removes it",
+        "do not make a branch or write to one with omnigraph now: the branch reference "
+        f"{path.relative_to(graph.uri)} is an empty file, as a full disk leaves it; "
+        "run `omnigraph-ops recover`, which removes it",
     )
     report = recover(graph, grace_seconds=600)
     assert ([o.action for o in report.outcomes], report.status) == (["rolled_back"], CheckStatus.CLEAN)
@@ -76,6 +77,7 @@ def test_that_of_a_branch_of_the_graph_goes(graph: Graph) -> None:
     path = _empty(graph, MANIFEST_DIR, SIDE, age_seconds=0)
     found = check(graph)
     assert (found.status, [f.table_key for f in found.branch_findings]) == (CheckStatus.PENDING, [MANIFEST_DIR])
+    assert found.advice[0].startswith("do not open the graph with omnigraph now: ")
     waits = recover(graph, grace_seconds=600)
     assert ([o.action for o in waits.outcomes], waits.status) == (["deferred"], CheckStatus.PENDING)
     assert recover(graph, grace_seconds=0).status is CheckStatus.CLEAN
@@ -136,9 +138,10 @@ def test_one_that_is_filled_meanwhile_stays(graph: Graph, monkeypatch: pytest.Mo
     assert path.read_bytes() == known.read_bytes()
 
 
-def test_whoever_lists_branches_says_what_removes_it(graph: Graph) -> None:
+def test_whoever_lists_branches_says_where_to_learn_what_settles_it(graph: Graph) -> None:
+    _of_a_published_fork(graph)
     _empty(graph, _table(graph), SIDE)
-    said = "is an empty file, as a full disk leaves it; `omnigraph-ops recover` removes it"
-    with pytest.raises(OpsError, match=r"recover. removes it"):
+    said = "is an empty file, as a full disk leaves it; `omnigraph-ops check` says what settles it"
+    with pytest.raises(OpsError, match=r"check. says what settles it"):
         graph.lance.branches(graph.open_at(_table(graph)))
     assert [said in skipped.reason for skipped in plan_orphans(graph).skipped] == [True]

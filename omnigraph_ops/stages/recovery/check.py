@@ -261,7 +261,7 @@ def _advice(found: _Look, half: Sequence[str]) -> Iterable[str]:
     groups = (found.sidecars, found.drift, found.on_branches)
     if any(finding.recoverable for group in groups for finding in group):
         yield "run `omnigraph-ops recover` to finish what a crashed run left"
-    # An open fails as long as there is an empty reference.
+    # An open may fail as long as there is an empty reference.
     may_open = not half and not found.empty
     for left in [f for f in found.sidecars if not f.recoverable]:
         what = f"{left.path} ({', '.join(left.table_keys) or 'tables unknown'}): {left.detail}"

@@ -2,8 +2,10 @@
 
 Lance makes the files of a branch first, and then writes the reference to them in place. Where the disk is full by then,
 the reference stays as an empty file. Lance reads the references of a dataset all together, so with one such file it
-lists none: engine 0.9.0 opens the graph no more, not even to read, and 0.7.2 makes no branch of that name. Whoever made
-the branch was told that it failed, so nothing was written through the reference, and it may go.
+lists none. With one in the graph manifest, 0.7.2 opens the graph no more, and 0.9.0 only to read. With one in a table,
+0.9.0 fails at the first write of that table to a branch, and from then on at every open. With one in the commit graph,
+0.7.2 makes no branch. Whoever made the branch was told that it failed, so nothing was written through the reference,
+and it may go.
 """
 
 from __future__ import annotations
@@ -115,12 +117,22 @@ def reference_findings(graph: Graph, empties: Sequence[EmptyReference]) -> tuple
 def reference_advice(graph: Graph, empties: Sequence[EmptyReference]) -> Iterator[str]:
     """What to do about each such reference. Reads."""
     for empty in empties:
-        what = f"do not open the graph with omnigraph now: the branch reference {empty.file.path} is an empty file"
+        what = f"{_until_then(graph, empty)}: the branch reference {empty.file.path} is an empty file"
         why = _why_kept(graph, empty)
         if why is None:
             yield f"{what}, as a full disk leaves it; run `omnigraph-ops recover`, which removes it"
         else:
             yield f"{what}, and {why}: restore the graph from a backup"
+
+
+def _until_then(graph: Graph, empty: EmptyReference) -> str:
+    """What fails as long as it is there, and what to leave alone therefore. Pure."""
+    if not graph.format.publishes:
+        return f"nobody can list or make branches of {empty.dataset} now"
+    if empty.dataset == MANIFEST_DIR:
+        return "do not open the graph with omnigraph now"
+    # Loads into main go on. The first write of 0.9.0 to a branch leaves a sidecar with which no open succeeds.
+    return "do not make a branch or write to one with omnigraph now"
 
 
 def reference_note(graph: Graph, error: OpsError) -> str:
@@ -129,7 +141,8 @@ def reference_note(graph: Graph, error: OpsError) -> str:
         return ""
     with contextlib.suppress(OpsError):
         for empty in empty_references(graph):
-            return f"; {empty.file.path} is an empty file, as a full disk leaves it; `omnigraph-ops recover` removes it"
+            what = f"{empty.file.path} is an empty file, as a full disk leaves it"
+            return f"; {what}; `omnigraph-ops check` says what settles it"
     return ""
 
 
