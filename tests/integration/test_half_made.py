@@ -14,7 +14,13 @@ import pytest
 
 from omnigraph_ops.coordination.state import LEASE_PATH
 from omnigraph_ops.graph.graph import Graph
-from omnigraph_ops.graph.layout import COMMITS_DIR, MANIFEST_DIR, SCHEMA_APPLY_LOCK, branch_reference
+from omnigraph_ops.graph.layout import (
+    COMMITS_DIR,
+    EXPIRY_BRANCH_PREFIX,
+    MANIFEST_DIR,
+    SCHEMA_APPLY_LOCK,
+    branch_reference,
+)
 from omnigraph_ops.graph.publish import publish, table_update
 from omnigraph_ops.models.health import FAILED, CheckStatus
 from omnigraph_ops.progress import Run
@@ -68,7 +74,7 @@ def test_it_is_named_and_goes(graph: Graph, act: Callable[[Graph], None]) -> Non
     rows, branches = rows_everywhere(graph), graph.branches()
     act(graph)
     found = check(graph)
-    assert (found.status, {f.recoverable for f in found.branch_findings}) == (CheckStatus.DRIFTED, {True})
+    assert (found.status, {f.recoverable for f in found.branch_findings}) == (CheckStatus.PENDING, {True})
     assert found.advice == ("run `omnigraph-ops recover` to finish what a crashed run left",)
     report = recover(graph)
     assert {o.action for o in report.outcomes} == {"rolled_back"}
@@ -85,8 +91,23 @@ def test_what_an_engine_may_be_at_work_on_waits(graph: Graph) -> None:
     _made_by_half(graph)
     report = recover(graph, grace_seconds=600)
     (outcome,) = report.outcomes
-    assert (outcome.action, report.status) == ("deferred", CheckStatus.DRIFTED)
+    assert (outcome.action, report.status) == ("deferred", CheckStatus.PENDING)
     assert SIDE in graph.branches()
+
+
+@pytest.mark.parametrize("stamp", [3])
+def test_what_row_expiry_left_does_not_wait(graph: Graph) -> None:
+    """Only a run with the lease makes a branch of that name."""
+    expiry = f"{EXPIRY_BRANCH_PREFIX}01m8n7"
+    branches = graph.branches()
+    graph.manifest().create_branch(expiry)
+    entry = entry_of(graph, TABLE)
+    graph.open_pinned(entry).create_branch(expiry, entry.version)
+    _unrefer(graph, entry.path, expiry)
+    report = recover(graph, grace_seconds=600)
+    assert ({o.action for o in report.outcomes}, report.status) == ({"rolled_back"}, CheckStatus.CLEAN)
+    assert graph.branches() == branches
+    assert not Path(graph.uri, entry.path, "tree", expiry).exists()
 
 
 def _has_rows(graph: Graph) -> None:
@@ -326,4 +347,4 @@ def test_what_may_not_be_deleted_stops_nothing_else(graph: Graph, monkeypatch: p
     report = recover(graph)
     assert [o.action for o in report.outcomes] == ["rolled_back", "deferred"]
     assert "access denied" in report.outcomes[-1].detail
-    assert report.status is CheckStatus.DRIFTED
+    assert report.status is CheckStatus.PENDING

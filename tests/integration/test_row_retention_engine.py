@@ -34,7 +34,7 @@ from omnigraph_ops.errors import (
     InvalidInput,
 )
 from omnigraph_ops.graph import Graph, open_graph
-from omnigraph_ops.graph.layout import EXPIRY_BRANCH_PREFIX, SCHEMA_IR_FILE, branch_reference
+from omnigraph_ops.graph.layout import COMMITS_DIR, EXPIRY_BRANCH_PREFIX, SCHEMA_IR_FILE, branch_reference
 from omnigraph_ops.graph.publish import publish, table_update
 from omnigraph_ops.graph.schema import read_type_facts
 from omnigraph_ops.graph.sidecars import sidecar_names, sidecar_path
@@ -52,7 +52,7 @@ from omnigraph_ops.storage.store import Storage
 from tests.conftest import DemoGraph
 from tests.support.edges import raising, when_asked
 from tests.support.leases import take_over
-from tests.support.sidecars import arm, on_branch
+from tests.support.sidecars import arm, make_branch, on_branch
 from tests.support.waits import shorten_waits
 from tests.support.writers import copies, delete_first, drift, entry_of, write
 
@@ -266,6 +266,31 @@ class TestThroughTheEngine:
         (stats,) = expire_rows(graph, plan, engine=Full(graph, {})).tables
         assert "No space left on device" in (stats.error or "")
         assert (graph.branches(), sidecar_names(graph.storage)) == ((), frozenset())
+        assert left and not any(path.exists() for path in left)
+
+    def test_a_table_that_the_engine_forked_by_half_is_put_right_at_once(self, demo_graph: DemoGraph) -> None:
+        """It was killed between the files of the Lance branch and the reference to them."""
+        graph, plan = self.planned(demo_graph, 3, recovery_grace_seconds=900.0)
+        left: list[Path] = []
+
+        class Dies(Stub):
+            def create_branch(self, root: str, name: str, parent: str) -> None:
+                make_branch(self._do("create"), name)
+
+            def mutate(self, root: str, branch: str, query: str, params: Mapping[str, object]) -> int:
+                entry = entry_of(graph, PERSON)
+                graph.open_pinned(entry).create_branch(branch, entry.version)
+                Path(graph.uri, branch_reference(entry.path, branch)).unlink()
+                left.append(Path(graph.uri, entry.path, "tree", branch))
+                raise EngineFailure("killed")
+
+            def delete_branch(self, root: str, name: str) -> None:
+                super().delete_branch(root, name)
+                graph.open_at(COMMITS_DIR).branches.delete(name)
+
+        (stats,) = expire_rows(graph, plan, engine=Dies(graph, {})).tables
+        assert "killed" in (stats.error or "")
+        assert (graph.branches(), check(graph).status) == ((), CheckStatus.CLEAN)
         assert left and not any(path.exists() for path in left)
 
     def test_a_failure_names_an_empty_branch_reference(self, demo_graph: DemoGraph) -> None:

@@ -20,6 +20,7 @@ from omnigraph_ops.progress import Progress
 from omnigraph_ops.quantities import count
 from omnigraph_ops.stages.expire_rows.statements import Load, Step
 from omnigraph_ops.stages.recovery.empty_references import remove_references_of
+from omnigraph_ops.stages.recovery.half_made import remove_half_made_of
 from omnigraph_ops.stages.recovery.recover import withdraw_expiry
 
 _DROPS = 5
@@ -67,6 +68,7 @@ class ExpiryBranches:
             with contextlib.suppress(OpsError):
                 withdraw_expiry(self.graph, name)
                 remove_references_of(self.graph, name)
+                remove_half_made_of(self.graph, name)
             if isinstance(error, DatasetMissing) or ("Not found" in str(error) and name in str(error)):
                 # Another engine process that opened the graph meanwhile took ours for dead, and undid its write.
                 raise EngineConflict(f"{error}; another process undid what was deleted on {name}") from error

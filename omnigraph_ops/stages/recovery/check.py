@@ -58,10 +58,9 @@ class _Look:
         return not any((*seen, self.damaged, self.remains, self.empty))
 
     @property
-    def is_ahead_recoverably(self) -> bool:
-        """Whether `recover` settles a table that is ahead of its published version without a sidecar. Pure."""
-        ahead = (f for f in self.on_branches if f.lance_head_version is not None)
-        return any(d.recoverable for d in self.drift) or any(f.recoverable for f in ahead)
+    def is_recoverable(self) -> bool:
+        """Whether `recover` settles a table that is ahead without a sidecar, or a branch there by half. Pure."""
+        return any(finding.recoverable for group in (self.drift, self.on_branches) for finding in group)
 
     @classmethod
     def at(cls, graph: Graph) -> _Look:
@@ -232,7 +231,7 @@ def _status(found: _Look, references: Sequence[BranchFinding], *, blocked: bool,
         return CheckStatus.NEEDS_PERSON
     if references:
         return _of_references(references)
-    if found.sidecars or abandoned or found.is_ahead_recoverably:
+    if found.sidecars or abandoned or found.is_recoverable:
         return CheckStatus.PENDING
     return CheckStatus.DRIFTED if found.drift or found.on_branches or found.mismatch else CheckStatus.CLEAN
 

@@ -26,6 +26,7 @@ from omnigraph_ops.graph.graph import Graph
 from omnigraph_ops.graph.lance_manifest import committed_at_us, stored_versions
 from omnigraph_ops.graph.layout import (
     COMMITS_DIR,
+    EXPIRY_BRANCH_PREFIX,
     MANIFEST_DIR,
     any_version_of,
     branch_contents,
@@ -63,6 +64,11 @@ class HalfMade:
     """Whether it is the commit graph, without a reference, of a branch that the engine works on with."""
     is_written: bool = False
     """Whether somebody wrote to it."""
+
+    @property
+    def is_of_row_expiry(self) -> bool:
+        """Whether only a run of this tool makes a branch of that name, with the lease. Pure."""
+        return self.branch.startswith(EXPIRY_BRANCH_PREFIX)
 
     @property
     def changed_at(self) -> float:
@@ -214,35 +220,46 @@ def settle_half_made(graph: Graph, grace: float) -> Iterator[RecoveryOutcome]:
     Where such a branch is read, the reference to its commit graph is written.
 
     Args:
-        grace: in seconds; what was made later may be of an engine that is at work.
+        grace: in seconds; what was made later may be of an engine that is at work. Those of row expiry do not wait: a
+            run that is at work has the lease.
     """
     latest = time.time() - grace
     halves = _unsettled(graph)
-    old = [half for half in halves if half.changed_at <= latest]
+    old = [half for half in halves if not half.is_of_row_expiry and half.changed_at <= latest]
     # Without a grace period no age is told.
     problem = clock_problem(graph.storage) if old and grace > 0 else None
-    if problem is not None:
-        why = f"{problem}; an engine may be at work on it; deferred; set the clock that is wrong, then run again"
-        yield from (_outcome(half, "deferred", why) for half in old)
-    elif old:
+    ready = [half for half in halves if half.is_of_row_expiry or (half in old and problem is None)]
+    if ready:
         with committer_turn(graph, "recover half-made branches", wait_seconds=0) as keeper:
             refuse_frozen(graph)
             graph.run.pause(SETTLE_SECONDS)
-            yield from _settle(graph, keeper, [half for half in _unsettled(graph) if half in old], latest)
+            yield from _settle(graph, [half for half in _unsettled(graph) if half in ready], latest, keeper)
             # The files in the commit graph of a branch that went are without a reference now, too.
-            gone = {half.branch for half in old if half.has_reference}
-            rest = [half for half in _unsettled(graph) if half.branch in gone and half.changed_at <= latest]
-            yield from _settle(graph, keeper, rest, latest)
-    yield from (_outcome(half, "deferred", _YOUNG) for half in halves if half.changed_at > latest)
+            gone = {half.branch for half in ready if half.has_reference}
+            rest = [half for half in _unsettled(graph) if half.branch in gone]
+            rest = [half for half in rest if half.is_of_row_expiry or half.changed_at <= latest]
+            yield from _settle(graph, rest, latest, keeper)
+    for half in (half for half in halves if half not in ready):
+        yield _outcome(half, "deferred", _YOUNG if half not in old else f"{problem}; {_SET_CLOCK}")
 
 
+def remove_half_made_of(graph: Graph, branch: str) -> None:
+    """Delete what is there by half of a branch of row expiry, whose process is gone. Destroys these files."""
+    for _ in _settle(graph, [half for half in _unsettled(graph) if half.branch == branch], latest=0.0):
+        continue  # what stays `check` names
+
+
+_SET_CLOCK = "an engine may be at work on it; deferred; set the clock that is wrong, then run again"
 _YOUNG = "it was made within the grace period, and an engine may be at work on it; deferred"
 
 
-def _settle(graph: Graph, keeper: LeaseKeeper, halves: Iterable[HalfMade], latest: float) -> Iterator[RecoveryOutcome]:
+def _settle(
+    graph: Graph, halves: Iterable[HalfMade], latest: float, keeper: LeaseKeeper | None = None
+) -> Iterator[RecoveryOutcome]:
     """Delete exactly what was judged, but for what somebody wrote since; refer to what is read. Destroys."""
     for half in halves:
-        keeper.assert_held()
+        if keeper is not None:
+            keeper.assert_held()
         action, what = "rolled_back", "it was in the graph manifest alone; it is deleted"
         try:
             if half.is_read:
@@ -282,7 +299,7 @@ def _refer(graph: Graph, half: HalfMade) -> None:
 def _remove(graph: Graph, half: HalfMade, latest: float) -> None:
     if _files(graph, half.folder) != half.files:
         raise StorageError(f"{half.folder} changed while it was looked at")
-    paths = [file.path for file in half.files if file.modified_at <= latest]
+    paths = [file.path for file in half.files if half.is_of_row_expiry or file.modified_at <= latest]
     for fault in remove_files(graph.storage, paths)[:1]:
         raise StorageError(f"cannot remove {fault.path}: {fault.reason}")
     for folder in (*(f"{half.folder}{part.rstrip('/')}" for part in _BARE), half.folder):
