@@ -25,7 +25,7 @@ from omnigraph_ops.models.history import RunHeader, RunRecord
 from omnigraph_ops.models.outcomes import StageReport
 from omnigraph_ops.models.runs import RunIntent, TaskAttempt, Unit
 from omnigraph_ops.outcomes.results import STAGES, UnitRecord, refuse_unknown
-from omnigraph_ops.storage.inventory import files_in, folders_in, look_again, remove_files
+from omnigraph_ops.storage.inventory import files_in, folders_in, look_again, remove_files, remove_folder
 from omnigraph_ops.storage.store import Storage
 
 _INTENT, _RECORD = "intent.json", "record.json"
@@ -37,6 +37,8 @@ _UNITS, _RECORDS = Records(UnitRecord), Records(RunRecord)
 Warn = Callable[[str], None]
 _DEAD_AFTER_SECONDS = 86_400.0
 """A journal of another machine, whose processes nobody can ask, that did not change for so long is of a dead one."""
+_EMPTY_SECONDS = 60.0
+"""A folder without a file that did not change for so long is of no run that is about to put its intent there."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -97,6 +99,20 @@ def remove(storage: Storage, folder: str) -> None:
     # The intent goes last: without it nobody would know whose units these are.
     remove_files(storage, [f"{folder}/{name}" for name in storage.list(folder) if name != _INTENT])
     storage.delete_tree(folder)
+
+
+def remove_empty(storage: Storage) -> None:
+    """Remove the folders that a kill left after the last file of a journal, or before its first. Destroys only these.
+
+    No object store has folders without a file.
+    """
+    for folder in folders_in(storage, RUNS_DIR) if storage.is_local else ():
+        if not is_ulid(folder.rpartition("/")[2]):
+            continue
+        with contextlib.suppress(FileNotFoundError, OpsError):
+            changed_at = storage.stat(folder).modified_at
+            if changed_at is not None and time.time() - changed_at > _EMPTY_SECONDS:
+                remove_folder(storage, folder)  # one with a file stays
 
 
 def silent(_text: str) -> None:

@@ -195,6 +195,8 @@ def settle(graph: Graph, *, warn: Warn = run_journal.silent) -> tuple[RunRecord,
     Raises:
         OpsError: the lease of whoever settles could not be taken.
     """
+    with contextlib.suppress(OpsError):  # `open_journals` warns of it
+        run_journal.remove_empty(graph.storage)
     if all(found.may_be_alive for found in run_journal.open_journals(graph.storage, warn=warn)):
         return ()
     with contextlib.suppress(LeaseHeld), turn(graph):

@@ -18,6 +18,7 @@ from omnigraph_ops.config.settings import Settings
 from omnigraph_ops.coordination.state import AUDIT_DIR, HISTORY_PATH, REWRITES_DIR, RUNS_DIR
 from omnigraph_ops.errors import InvalidInput, StorageError
 from omnigraph_ops.graph import Graph, open_graph
+from omnigraph_ops.graph.layout import new_ulid
 from omnigraph_ops.lance.gateway import LanceFailure
 from omnigraph_ops.lance.versions import existing_versions
 from omnigraph_ops.models.history import RunOutcome, RunRecord
@@ -407,6 +408,20 @@ def test_no_secret_gets_into_a_journal(demo_graph: DemoGraph, monkeypatch: pytes
     (file,) = Path(graph.uri, RUNS_DIR).glob("*/000000.json")
     assert "correct-horse" not in file.read_text()
     assert json.loads(file.read_text())["unit"]["name"] == "***"
+
+
+def test_the_empty_folder_of_a_journal_goes_and_a_new_one_stays(demo_graph: DemoGraph) -> None:
+    """As a kill leaves it between the last file of a journal and its folder."""
+    graph = demo_graph(**SMALL)
+    runs = Path(graph.uri, RUNS_DIR)
+    empty, new, other, full = (runs / name for name in (new_ulid(), new_ulid(), "notes", new_ulid()))
+    for folder in (empty, new, other, full):
+        folder.mkdir(parents=True)
+    (full / "000000.json").write_text("{")
+    for folder in (empty, other, full):
+        os.utime(folder, (time.time() - 120,) * 2)
+    assert settle(graph) == ()
+    assert {*runs.iterdir()} == {new, other, full}
 
 
 def test_a_damaged_file_of_a_journal_is_left_out(demo_graph: DemoGraph) -> None:
