@@ -288,6 +288,8 @@ class RepairReport(StageReport):
     tables: tuple[RepairRow, ...]
     digest: str | None = None
     """Of the preview that is shown or was applied."""
+    already_published: tuple[str, ...] = ()
+    """The keys of the tables whose approved version somebody else had published by then."""
 
     @property
     def refused(self) -> tuple[RepairRow, ...]:
@@ -299,12 +301,12 @@ class RepairReport(StageReport):
         return Outcome(
             stage=self.stage,
             detail=self._detail(),
-            applied=self.manifest_version is not None,
+            applied=self.manifest_version is not None or bool(self.already_published),
             changed=any(row.is_published for row in self.tables),
             asks_by_plan=True,
             problem="; ".join(self._refusals()),
             unapproved=without if left else "",
-            tables=tuple(map(_table_outcome, self.tables)),
+            tables=tuple(self._table_outcome(row) for row in self.tables),
         )
 
     def then(self, later: RepairReport) -> RepairReport:
@@ -315,7 +317,15 @@ class RepairReport(StageReport):
         counts = Counter(row.action.value for row in self.tables)
         done = ", ".join(f"{number} {action}" for action, number in sorted(counts.items()))
         version = self.manifest_version
+        done += f"; {len(self.already_published)} already published" if self.already_published else ""
         return f"{done}; {'nothing was published' if version is None else f'graph manifest version {version}'}"
+
+    def _table_outcome(self, row: RepairRow) -> TableOutcome:
+        """What was done to one table: to leave what needs the switch is no failure. Pure."""
+        if row.lacked_switch:
+            return TableOutcome(table_key=row.table_key, reason=row.refusal or "")
+        reason = "already published" if row.table_key in self.already_published else ""
+        return TableOutcome(table_key=row.table_key, changed=row.is_published, error=row.refusal, reason=reason)
 
     def _refusals(self) -> Iterator[str]:
         """What was refused, and what a person can do about it. Pure."""
@@ -335,10 +345,3 @@ class RepairReport(StageReport):
                 f"no repair helps {', '.join(lost)}: the newest version cannot be read and is not published, whoever "
                 "asks; restore the graph from a backup"
             )
-
-
-def _table_outcome(row: RepairRow) -> TableOutcome:
-    """What was done to one table: to leave what needs the switch is no failure. Pure."""
-    if row.lacked_switch:
-        return TableOutcome(table_key=row.table_key, reason=row.refusal or "")
-    return TableOutcome(table_key=row.table_key, changed=row.is_published, error=row.refusal)

@@ -11,6 +11,7 @@ from functools import partial
 import lance
 import pytest
 
+from omnigraph_ops.coordination import sealed
 from omnigraph_ops.coordination.state import RUNS_DIR
 from omnigraph_ops.errors import (
     LeaseHeld,
@@ -37,6 +38,7 @@ from omnigraph_ops.models.runs import Unit
 from omnigraph_ops.outcomes import history
 from omnigraph_ops.progress import Run
 from omnigraph_ops.stages.repair.run import apply_repair, preview_repair, published_of
+from omnigraph_ops.stages.repair.stage import Repair
 from omnigraph_ops.storage.store import Storage
 from tests.conftest import DemoGraph
 from tests.support.beside import Beside
@@ -46,7 +48,7 @@ from tests.support.leases import bury_holders, take_over
 from tests.support.orphans import drop
 from tests.support.rows import rows_of, tree_of
 from tests.support.shell import Cli, assert_refused
-from tests.support.writers import copies, delete_first, drift, entry_of
+from tests.support.writers import copies, delete_first, drift, entry_of, write
 
 SMALL = {"loads": 3, "rows": 20}
 DRIFTED, PHOTO = "node:Person", "node:Photo"
@@ -261,13 +263,40 @@ def test_an_altered_preview_is_refused(demo_graph: DemoGraph) -> None:
         apply_repair(graph, replace(preview, digest="sha256:" + "0" * 64))
 
 
-@pytest.mark.slow
-def test_the_same_preview_applies_once(demo_graph: DemoGraph) -> None:
-    graph = demo_graph(**SMALL, drift_tables=(DRIFTED,))
+def test_what_somebody_else_published_as_approved_is_no_failure(demo_graph: DemoGraph, stamp: int) -> None:
+    graph = demo_graph(stamp=stamp, **SMALL, drift_tables=(DRIFTED, "node:Doc"))
+    preview = preview_repair(graph)
+    apply_repair(graph, preview_repair(graph, tables=(DRIFTED,)))
+    report = apply_repair(graph, preview)
+    assert report.already_published == (DRIFTED,)
+    assert [row.table_key for row in report.tables if row.is_published] == ["node:Doc"]
+    version = graph.state().manifest_version
+    again = apply_repair(open_graph(graph.uri), preview)
+    assert (again.already_published, again.manifest_version) == (("node:Doc", DRIFTED), None)
+    outcome = again.outcome()
+    assert (outcome.applied, outcome.failures, outcome.changed) == (True, (), False)
+    assert "2 already published; nothing was published" in outcome.detail
+    assert [table.reason for table in outcome.tables if table.reason] == ["already published"] * 2
+    assert ("Already published", f"node:Doc, {DRIFTED}") in Repair().view(again).facts
+    assert open_graph(graph.uri).state().manifest_version == version
+
+
+def test_what_was_published_and_written_to_since_is_another_drift(demo_graph: DemoGraph, stamp: int) -> None:
+    graph = demo_graph(stamp=stamp, **SMALL, drift_tables=(DRIFTED,))
     preview = preview_repair(graph)
     apply_repair(graph, preview)
+    write(graph, DRIFTED, delete_first())
+    with pytest.raises(StalePlan, match=r"now .* no_drift\)"):
+        apply_repair(open_graph(graph.uri), preview)
+
+
+def test_other_commits_with_the_same_version_are_not_the_approved_ones(demo_graph: DemoGraph, stamp: int) -> None:
+    graph = demo_graph(stamp=stamp, **SMALL, drift_tables=(DRIFTED,))
+    preview = preview_repair(graph)
+    apply_repair(graph, preview)
+    others = (replace(r, transactions=("x",) * len(r.transactions)) for r in preview.rows)
     with pytest.raises(StalePlan):
-        apply_repair(graph, preview)
+        apply_repair(graph, sealed.seal(replace(preview, rows=tuple(others))))
 
 
 @pytest.mark.slow

@@ -90,7 +90,8 @@ def _settled_entries(graph: Graph, tables: Sequence[str]) -> list[TableEntry]:
 def apply_repair(graph: Graph, preview: RepairPreview, *, force: bool = False) -> RepairReport:
     """Publish what the preview showed: verified tables, and with `force` the others too. Publishes.
 
-    All published tables land in one graph commit. Refused tables do not hold up the others.
+    All published tables land in one graph commit. Refused tables do not hold up the others, nor do those of which
+    somebody else has published exactly the approved version since.
 
     Raises:
         StalePlan: the preview was altered, expired, is of another graph, or the drift is not what it
@@ -101,7 +102,8 @@ def apply_repair(graph: Graph, preview: RepairPreview, *, force: bool = False) -
     sealed.verify(preview, uri=graph.uri, consequence=_NOTHING)
     with committer_turn(graph, "repair") as keeper:
         refuse_lasting(graph)
-        decided = tuple(replace(row, action=decide(row, force=force)) for row in _unchanged(graph, preview))
+        rows = _unchanged(graph, preview)
+        decided = tuple(replace(row, action=decide(row, force=force)) for row in rows)
         for row in decided:
             if row.is_published:
                 refuse_frozen(graph, row.table_key)
@@ -112,6 +114,7 @@ def apply_repair(graph: Graph, preview: RepairPreview, *, force: bool = False) -
             manifest_version=None,
             tables=decided,
             digest=preview.digest,
+            already_published=tuple(row.table_key for row in rows if row not in preview.rows),
         )
         if not any(row.is_published for row in decided):
             return report
@@ -167,7 +170,10 @@ def differences(approved: Sequence[RepairRow], found: Sequence[RepairRow]) -> tu
 
 
 def _unchanged(graph: Graph, preview: RepairPreview) -> tuple[RepairRow, ...]:
-    """The approved rows, if what they decide by is still so; `StalePlan` otherwise. Reads, perhaps waits."""
+    """The approved rows, if what they decide by is still so; `StalePlan` otherwise. Reads, perhaps waits.
+
+    Of a table whose approved version is published by now: the row of what is published.
+    """
     keys = tuple(row.table_key for row in preview.rows)
     at_rest = {row.table_key for row in preview.rows if row.classification is Classification.NO_DRIFT}
 
@@ -182,7 +188,9 @@ def _unchanged(graph: Graph, preview: RepairPreview) -> tuple[RepairRow, ...]:
         seen = look_again(graph, found, moved, find)
     except UnknownTable as error:
         raise StalePlan(f"{error}, which the preview showed; {_NOTHING}; preview again") from None
-    differing = differences(preview.rows, seen)
+    now = {row.table_key: row for row in seen}
+    published = {r.table_key for r in preview.rows if _is_published_as(graph, r, now.get(r.table_key))}
+    differing = differences([row for row in preview.rows if row.table_key not in published], seen)
     if differing:
         shown = "; ".join(differing[:_MAX_DIFFERENCES])
         more = len(differing) - _MAX_DIFFERENCES
@@ -190,7 +198,24 @@ def _unchanged(graph: Graph, preview: RepairPreview) -> tuple[RepairRow, ...]:
             f"the drift of {graph.uri} changed since it was previewed; {_NOTHING}; preview again ({shown}"
             + (f"; and {count(more, 'more table')})" if more > 0 else ")")
         )
-    return preview.rows
+    return tuple(now[row.table_key] if row.table_key in published else row for row in preview.rows)
+
+
+def _is_published_as(graph: Graph, approved: RepairRow, now: RepairRow | None) -> bool:
+    """Whether a table that drifted publishes exactly the commits that were approved by now. Reads."""
+    if approved.classification is Classification.NO_DRIFT or not all(approved.transactions):
+        return False  # without the id of each commit nothing tells that they are the same
+    if now is None or now.classification is not Classification.NO_DRIFT:
+        return False
+    entry = graph.published(approved.table_key)
+    if entry is None or entry.version != approved.lance_head_version:
+        return False
+    chain = history(graph.storage, entry.path, after=approved.manifest_version, upto=entry.version)
+    return chain.problem is None and _transactions(chain) == approved.transactions
+
+
+def _transactions(chain: History) -> tuple[str, ...]:
+    return tuple(record.transaction_id or "" for record in chain.records)
 
 
 def _decisive(row: RepairRow) -> tuple[object, ...]:
@@ -242,7 +267,7 @@ def _row(graph: Graph, entry: TableEntry, collector: EvidenceCollector | None) -
         classification=classification,
         action=RepairAction.PREVIEW if drifted else RepairAction.NO_OP,
         operations=chain.operations,
-        transactions=tuple(record.transaction_id or "" for record in chain.records),
+        transactions=_transactions(chain),
         error=chain.problem or problem,
         readable=readable,
         rows_before=evidence.rows_before if evidence else None,

@@ -122,7 +122,7 @@ class Repair(PlannedStage[RepairRequest, RepairPreview, RepairReport]):
         return all(_nothing_against(row) for row in plan.drifted)
 
     def is_carried_out(self, plan: RepairPreview, report: RepairReport) -> bool:
-        """A repair publishes all or nothing, and refuses a preview whose tables are published. Pure."""
+        """A repair publishes all or nothing; done again, it would not tell that it was the one. Pure."""
         return report.digest == plan.digest and report.manifest_version is not None
 
     def attention(self, plan: RepairPreview, drift: Sequence[DriftFinding] | None) -> tuple[str, ...]:
@@ -395,5 +395,6 @@ def report_view(report: RepairReport) -> View:
     return View(
         title=f"repair {report.uri} — {'confirm' if report.confirm else 'preview'} mode, "
         f"{count(len(report.tables), 'table')}",
+        facts=(("Already published", some(report.already_published, _MOST_NAMES)),) if report.already_published else (),
         sections=filled([Section(title="Tables", header=header, rows=rows), *_evidence(open_ones)]),
     )
