@@ -29,7 +29,8 @@ from omnigraph_ops.graph.layout import (
     is_temporary,
 )
 from omnigraph_ops.graph.state import BranchState, GraphCommit, merge_bases
-from omnigraph_ops.lance.gateway import BranchRef, DatasetMissing, FragmentRows, lance_errors
+from omnigraph_ops.lance.fragment_rows import FragmentRows
+from omnigraph_ops.lance.gateway import BranchRef, DatasetMissing, lance_errors
 from omnigraph_ops.lance.versions import tracked_files
 from omnigraph_ops.models.orphans import SkippedDataset
 from omnigraph_ops.storage.inventory import TABLE_FOLDERS, folders_in

@@ -20,7 +20,8 @@ from omnigraph_ops.graph.lance_manifest import field_numbers, index_segments, re
 from omnigraph_ops.graph.layout import MANIFEST_DIR
 from omnigraph_ops.graph.schema import Catalog, TableIdentity
 from omnigraph_ops.graph.state import BranchState, GraphCommit, TableEntry, TableUpdate
-from omnigraph_ops.lance.gateway import SYSTEM_PREFIX, Dataset, FragmentRows, LanceGateway
+from omnigraph_ops.lance.fragment_rows import FragmentRows
+from omnigraph_ops.lance.gateway import SYSTEM_PREFIX, Dataset, LanceGateway
 from omnigraph_ops.storage.store import Storage
 
 CERTIFICATE = "omnigraph_fts_compat.json"

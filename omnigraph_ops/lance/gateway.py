@@ -17,19 +17,17 @@ import hashlib
 import json
 import os
 import warnings
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
-from itertools import takewhile
+from collections.abc import Iterator
+from dataclasses import dataclass
 from typing import Any
 
 import lance
-import numpy as np
 import pyarrow as pa
+from google.protobuf.empty_pb2 import Empty
+from google.protobuf.unknown_fields import UnknownFieldSet
 from tenacity import retry, retry_if_exception_type, stop_after_attempt
 
 from omnigraph_ops.errors import OpsError, StorageError, reason_of
-from omnigraph_ops.lance.listing import naming_empty_references
-from omnigraph_ops.lance.manifest_message import fragment_id, fragments_in, ordered
 
 
 class LanceFailure(StorageError):
@@ -128,6 +126,23 @@ def refuse_file(uri: str) -> None:
         return  # missing or not readable: Lance tells which
 
 
+_EMPTY_JSON = "EOF while parsing a value at line 1 column 0"
+
+
+@contextlib.contextmanager
+def _naming_empty_references() -> Iterator[None]:
+    """Raise an error that names the command to run for an empty branch reference; Lance names its own code. Pure."""
+    try:
+        yield
+    except Exception as error:
+        if _EMPTY_JSON not in str(error):
+            raise
+        raise OSError(
+            "a branch reference there is an empty file, as a full disk leaves it; `omnigraph-ops check` says what "
+            "settles it"
+        ) from error
+
+
 _ELSEWHERE = """Lance 9 and later look for branches elsewhere when there is a '?' in the path; nothing was written, \
 the branch may be whole; rename the folder of the graph"""
 
@@ -166,7 +181,7 @@ class LanceGateway:
             stored = self.open(uri, version=version)
         except DatasetMissing:
             raise CommitConflict(f"version {version} of {uri} is gone; nothing was committed") from None
-        if ordered(_manifest_of(stored)) != ordered(_manifest_of(dataset)):
+        if _ordered(stored) != _ordered(dataset):
             raise CommitConflict(f"{uri} was replaced, it has another version {version} now; nothing was committed")
 
     def clone(self, dataset: Dataset, uri: str) -> Dataset:
@@ -199,7 +214,7 @@ class LanceGateway:
     @listing_again
     def branches(self, dataset: Dataset) -> tuple[BranchRef, ...]:
         """The Lance branches of a dataset, sorted by name, without main. Reads."""
-        with lance_errors(f"list the branches of {dataset.uri}"), naming_empty_references():
+        with lance_errors(f"list the branches of {dataset.uri}"), _naming_empty_references():
             listed: dict[str, Any] = dict(dataset.branches.list())
         return tuple(
             BranchRef(
@@ -238,15 +253,35 @@ class LanceGateway:
         return True
 
 
-def _manifest_of(dataset: Dataset) -> bytes:
-    """The manifest of the open version: equal for two open versions only if they are one. Pure."""
+_COLUMN = 1
+"""The number of a column in the message of a manifest."""
+
+
+def manifest_of(dataset: Dataset) -> bytes:
+    """The manifest of the open version, as Lance writes it this time. Pure."""
     manifest: bytes = dataset._ds.serialized_manifest()
     return manifest
 
 
+def message_fields(message: bytes) -> Any:
+    """The fields of a message of Lance, without an object for each of its parts. Pure."""
+    return UnknownFieldSet(Empty.FromString(message))
+
+
+def _ordered(dataset: Dataset) -> bytes:
+    """What the manifest of the open version says: equal for two open versions if and only if they are one. Pure.
+
+    Lance writes a map in another order each time, such as the bases of what a branch shares, so the order of the
+    fields of the message counts no more, nor that of the bytes of a column, whose metadata are a map, too.
+    """
+    fields = [(field.field_number, field.data) for field in message_fields(manifest_of(dataset))]
+    in_order = [(number, sorted(data) if number == _COLUMN else data) for number, data in fields]
+    return "\n".join(sorted(map(repr, in_order))).encode()
+
+
 def version_print(dataset: Dataset) -> str:
     """A digest of the open version, which no other version has, whatever its number. Pure."""
-    return hashlib.sha256(ordered(_manifest_of(dataset))).hexdigest()
+    return hashlib.sha256(_ordered(dataset)).hexdigest()
 
 
 def auto_cleanup_keys(dataset: Dataset) -> tuple[str, ...]:
@@ -303,96 +338,3 @@ def live_rows(dataset: Dataset) -> int:
 def _spelled(uri: str, branch: str | None, version: int | None) -> str:
     at = "" if version is None else f" at version {version}"
     return uri + (f" branch {branch}" if branch else "") + at
-
-
-_ADDRESS = "_rowaddr"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Kept:
-    """What the last read found."""
-
-    schema: pa.Schema
-    by_fragment: Mapping[bytes, pa.Table]
-    """The rows of each fragment by what the manifest says of it."""
-    rows: pa.Table
-    """Those of all fragments, one after the other."""
-    manifest: bytes
-    """Of the version that was read, as it is stored."""
-
-
-class FragmentRows:
-    """Reads each fragment of a branch once. A fragment never changes: one with other rows has other files.
-
-    For any thread.
-    """
-
-    def __init__(self, most_bytes: int = 64 * 1024 * 1024) -> None:
-        self._most_bytes = most_bytes
-        """Of all chains together; what was read longest ago is read anew."""
-        self._kept: dict[str | None, _Kept] = {}
-
-    def of(self, dataset: Dataset, branch: str | None = None) -> pa.Table:
-        """The rows of the version that is open, in its order. Reads the fragments that the last call did not see.
-
-        Args:
-            branch: whose version is open.
-        """
-        # Not by the number of the version: a branch may be made anew, and a graph may be restored in its place. That a
-        # version does not always look like itself costs a look at its fragments.
-        kept, manifest = self._kept.get(branch), _manifest_of(dataset)
-        if kept is not None and kept.manifest == manifest:
-            return kept.rows
-        schema, fragments = dataset.schema, _fragments_of(dataset, manifest)
-        if kept is None or kept.schema != schema:
-            kept = _Kept(schema=schema, by_fragment={}, rows=schema.empty_table(), manifest=b"")
-        known = kept.by_fragment
-        if list(known) == fragments:
-            return self._keep(branch, replace(kept, manifest=manifest))
-        new = {key: fragment_id(key) for key in fragments if key not in known}
-        read = _read(dataset, list(new.values()))
-        by_fragment = {key: read[new[key]] if key in new else known[key] for key in fragments}
-        # Most versions begin as the one before, and joining a thousand fragments takes longer than copying their rows.
-        same = list(takewhile(lambda pair: pair[0] == pair[1], zip(known, fragments, strict=False)))
-        begin = kept.rows.slice(0, sum(known[key].num_rows for key, _ in same))
-        rows = pa.concat_tables([begin, *(by_fragment[key] for key in fragments[len(same) :])]).combine_chunks()
-        return self._keep(branch, _Kept(schema=schema, by_fragment=by_fragment, rows=rows, manifest=manifest))
-
-    def _keep(self, branch: str | None, read: _Kept) -> pa.Table:
-        """Remember what was read last, as far as it is not too much; its rows."""
-        others = [(name, kept) for name, kept in self._kept.items() if name != branch]
-        left, kept = self._most_bytes, list[tuple[str | None, _Kept]]()
-        for name, each in [(branch, read), *reversed(others)]:
-            left -= each.rows.nbytes
-            kept += [(name, each)] if left >= 0 else []
-        self._kept = dict(reversed(kept))
-        return read.rows
-
-
-def _fragments_of(dataset: Dataset, manifest: bytes) -> list[bytes]:
-    """Each fragment of the open version as its manifest describes it, with random names that no others ever have. Pure.
-
-    Raises:
-        LanceFailure: they are not as many as Lance says.
-    """
-    # Not by `get_fragments`: that makes Python objects of all fragments, of which a graph manifest has one more after
-    # each publish, and in pylance 13 every access to the `path` of a data file defines a class.
-    fragments = fragments_in(manifest)
-    if len(fragments) != dataset._ds.count_fragments():
-        raise LanceFailure(f"the manifest of {dataset.uri} lists other fragments than Lance finds in it")
-    return fragments
-
-
-def _read(dataset: Dataset, numbers: list[int]) -> dict[int, pa.Table]:
-    """The rows of some fragments by their ids, in one scan. Reads."""
-    found = {number: dataset.schema.empty_table() for number in numbers}
-    if not numbers:
-        return found
-    fragments = [lance.LanceFragment(dataset, number) for number in numbers]
-    rows = dataset.scanner(fragments=fragments, with_row_address=True, scan_in_order=True).to_table()
-    of = rows.column(_ADDRESS).to_numpy() >> np.uint64(32)
-    starts = [0, *(np.flatnonzero(of[1:] != of[:-1]) + 1).tolist()] if len(of) else []
-    rows = rows.drop_columns([_ADDRESS])
-    for start, end in zip(starts, [*starts[1:], len(of)], strict=True):
-        found[int(of[start])] = rows.slice(start, end - start)
-    return found

@@ -19,8 +19,8 @@ from omnigraph_ops.graph.lance_manifest import (
     with_message,
 )
 from omnigraph_ops.graph.layout import manifest_file_name
+from omnigraph_ops.lance.fragment_rows import fragment_id, fragments_in
 from omnigraph_ops.lance.gateway import CommitConflict, CommitContention, lance_errors
-from omnigraph_ops.lance.manifest_message import fragment_id, fragments_in
 from omnigraph_ops.storage.store import Storage
 
 KEY = {b"lance-schema:unenforced-primary-key": b"true"}

@@ -12,7 +12,7 @@ import pytest
 
 from omnigraph_ops.graph import open_graph
 from omnigraph_ops.graph.sidecars import sidecar_names
-from omnigraph_ops.lance.gateway import FragmentRows
+from omnigraph_ops.lance.fragment_rows import FragmentRows
 from omnigraph_ops.models.health import CheckStatus
 from omnigraph_ops.stages.recovery.check import check
 from tests.conftest import DemoGraph

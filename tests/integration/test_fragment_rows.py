@@ -12,7 +12,7 @@ import pytest
 
 from omnigraph_ops.graph import open_graph
 from omnigraph_ops.graph.publish import publish
-from omnigraph_ops.lance.gateway import FragmentRows
+from omnigraph_ops.lance.fragment_rows import FragmentRows
 from tests.conftest import DemoGraph
 from tests.support.edges import nothing, when_asked
 
