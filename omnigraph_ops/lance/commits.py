@@ -17,19 +17,18 @@ from typing import Any, Protocol
 
 import lance
 import pyarrow as pa
-from lance import LanceDataset, optimize
+from lance import LanceDataset
 from lance.dataset import LanceOperation, Transaction
 from lance.fragment import FragmentMetadata, write_fragments
 
 from omnigraph_ops.lance.gateway import CommitConflict, Dataset, LanceFailure, every_index, lance_errors
-from omnigraph_ops.lance.rewrites import current, result_sources, sources_of
+from omnigraph_ops.lance.rewrites import RewriteResult, current, result_sources, sources_of
 from omnigraph_ops.quantities import count
 from omnigraph_ops.storage.scratch import in_scratch, scratch_folder
 
 OPERATION_PROPERTY = "omnigraph_ops.operation"
 """Property of the transactions of this tool: the id of the armed operation."""
 _MOST_FRAGMENT_ID = 2**32 - 1
-_RewriteResult: Any = optimize.RewriteResult
 
 
 class Change(Protocol):
@@ -220,7 +219,7 @@ class RewriteChange:
 
     @property
     def files(self) -> dict[str, int]:
-        made = (f for payload in self.results for f in _RewriteResult.from_json(payload).new_fragments)
+        made = (f for payload in self.results for f in RewriteResult.from_json(payload).new_fragments)
         return {f"data/{file.path}": int(file.file_size_bytes or 0) for fragment in made for file in fragment.files}
 
     def refuse_stale(self, dataset: Dataset) -> None:
@@ -233,7 +232,7 @@ class RewriteChange:
         """The new fragments take the next ids: nobody else's commit can come between the look and this one."""
         groups, number = [], highest_fragment_id
         for payload in self.results:
-            result = _RewriteResult.from_json(payload)
+            result = RewriteResult.from_json(payload)
             made = []
             for fragment in result.new_fragments:
                 number += 1

@@ -12,10 +12,10 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 from lance.file import LanceFileReader
 
 from omnigraph_ops.lance.gateway import Dataset, LanceFailure, described, lance_errors
+from omnigraph_ops.lance.rewrites import Ids
 from omnigraph_ops.lance.tables import (
     BTREE_DETAILS,
     TEXT_DETAILS,
@@ -29,7 +29,6 @@ from omnigraph_ops.lance.tables import (
 _BATCH_ROWS = 1_000_000
 KINDS = (BTREE_DETAILS, TEXT_DETAILS, VECTOR_DETAILS)
 """The details of the kinds of indexes whose entries can be read, which are those that the engine builds."""
-Ids = npt.NDArray[np.uint64]
 
 
 def stale_indexes(dataset: Dataset, facts: TableFacts) -> frozenset[str]:

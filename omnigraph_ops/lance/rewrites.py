@@ -42,8 +42,9 @@ _LANCE_BATCH_ROWS = 8192
 _MOST_SAMPLED = 8
 # Opening every file of a table costs about 0.1 ms per fragment on a local disk.
 _MOST_VALIDATED = 1000
+# The wheel's stubs lack the JSON methods of tasks and results, which are what makes them portable.
 _Task: Any = lance_optimize.CompactionTask
-_Result: Any = lance_optimize.RewriteResult
+RewriteResult: Any = lance_optimize.RewriteResult
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -106,7 +107,7 @@ def task_sources(payload: str) -> Sources:
 def result_sources(payload: str) -> Sources:
     """The fragments that a result replaces, as they were when it was executed. Pure."""
     with lance_errors("read a rewrite result"):
-        return _prints(_Result.from_json(payload).original_fragments)
+        return _prints(RewriteResult.from_json(payload).original_fragments)
 
 
 def source_bytes(payload: str) -> int:
@@ -117,13 +118,13 @@ def source_bytes(payload: str) -> int:
 def result_files(payload: str) -> tuple[str, ...]:
     """The data files that a result made, relative to the dataset. Pure."""
     with lance_errors("read a rewrite result"):
-        return tuple(f"data/{file.path}" for f in _Result.from_json(payload).new_fragments for file in f.files)
+        return tuple(f"data/{file.path}" for f in RewriteResult.from_json(payload).new_fragments for file in f.files)
 
 
 def metrics_of(results: Iterable[str]) -> RewriteMetrics:
     """What committing these results replaces. Pure."""
     with lance_errors("read a rewrite result"):
-        found = [_Result.from_json(payload) for payload in results]
+        found = [RewriteResult.from_json(payload) for payload in results]
     made = [fragment for result in found for fragment in result.new_fragments]
     return RewriteMetrics(
         fragments_removed=sum(len(result.original_fragments) for result in found),

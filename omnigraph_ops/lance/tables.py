@@ -12,7 +12,7 @@ from lance import optimize as lance_optimize
 from lance.query import DocumentGranularity
 
 from omnigraph_ops.lance.gateway import SYSTEM_PREFIX, Dataset, auto_cleanup_keys, described, every_index, lance_errors
-from omnigraph_ops.lance.rewrites import RewriteMetrics, metrics_of, with_fragments, with_safe_row_ids
+from omnigraph_ops.lance.rewrites import RewriteMetrics, RewriteResult, metrics_of, with_fragments, with_safe_row_ids
 from omnigraph_ops.storage.scratch import native_scratch
 
 # Shapes of index details that the engine accepts as "this column is indexed", by requested type.
@@ -22,10 +22,8 @@ _OF_FRAGMENTS = {"ZoneMapIndexDetails", "BloomFilterIndexDetails"}
 _DETAILS = {"BTREE": BTREE_DETAILS, "INVERTED": TEXT_DETAILS, "IVF_FLAT": VECTOR_DETAILS}
 DELETED_SHARE = 0.1
 """Of a fragment: when more of its rows are deleted, Lance rewrites it for its own sake."""
-# The wheel's stubs lack the JSON methods of tasks and results, which are what makes them portable.
 _Compaction: Any = lance_optimize.Compaction
 _CompactionTask: Any = lance_optimize.CompactionTask
-_RewriteResult: Any = lance_optimize.RewriteResult
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -165,7 +163,7 @@ def execute_task(dataset: Dataset, payload: str) -> str:
 def commit_results(dataset: Dataset, results: Sequence[str], *, defer_index_remap: bool = False) -> RewriteMetrics:
     """Commit finished rewrites: ReserveFragments and Rewrite, two versions. Writes."""
     with lance_errors(f"commit the compaction of {dataset.uri}"):
-        rewrites = [_RewriteResult.from_json(r) for r in results]
+        rewrites = [RewriteResult.from_json(r) for r in results]
         _Compaction.commit(dataset, rewrites, {"defer_index_remap": True} if defer_index_remap else None)
     return metrics_of(results)
 
