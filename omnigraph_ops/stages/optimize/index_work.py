@@ -172,21 +172,16 @@ class IndexWriter:
         return answer
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PreparedIndexes:
-    """Index work that waits for its commit."""
-
-    change: IndexChange | None
-    """None when nothing came of it."""
-    error: OpsError | None = None
-    """What ended the work early; `change` is what was done before."""
-
-
-def prepare_indexes(graph: Graph, entry: TableEntry, hold: Hold, work: Callable[[Dataset], None]) -> PreparedIndexes:
+def prepare_indexes(
+    graph: Graph, entry: TableEntry, hold: Hold, work: Callable[[Dataset], None]
+) -> tuple[IndexChange | None, OpsError | None]:
     """Run index work of a table on a clone of its published version. Writes index files; makes no version.
 
     Args:
         hold: keeps that version meanwhile: a cleanup would take the files that the clone reads.
+
+    Returns:
+        What waits for its commit, None when nothing came of the work; and what ended the work early, after that.
     """
     pinned = graph.open_pinned(entry)
     with _cloned(graph, pinned, clone_path(hold.hold_id)) as clone:
@@ -198,10 +193,9 @@ def prepare_indexes(graph: Graph, entry: TableEntry, hold: Hold, work: Callable[
         except OpsError as failure:
             error = failure
         change = index_change(pinned, clone, since)
-        if change is None:
-            return PreparedIndexes(change=None, error=error)
-        _move_over(graph, clone_path(hold.hold_id), entry.path, change)
-        return PreparedIndexes(change=change, error=error)
+        if change is not None:
+            _move_over(graph, clone_path(hold.hold_id), entry.path, change)
+        return change, error
 
 
 def clone_path(hold_id: str) -> str:
@@ -300,7 +294,7 @@ def _fold(writer: IndexWriter, dataset: Dataset, index: IndexFold, progress: Pro
         _build_again(writer, dataset, index, progress)
     elif index.release is None:
         fold_index(dataset, index.name, index.segments)
-    elif index.rebuild and writer.lance.may_rebuild_indexes:
+    elif index.rebuild:
         writer.build_text(dataset, index.release, index.name, index.columns[0], progress)
     else:
         writer.fold_text(dataset, index.release, index.name, index.segments, progress)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
 from functools import partial
 from typing import Protocol
 
@@ -88,28 +89,23 @@ class InProcessExecutor:
         fold(IndexWriter.of(graph), clone, plan, lambda: None, effort, progress)
 
 
+@dataclass(slots=True)
 class TableRun:
     """One table's way through its units."""
 
-    def __init__(
-        self,
-        graph: Graph,
-        plan: TablePlan,
-        policy: OptimizePolicy,
-        *,
-        executor: TaskExecutor,
-        effort: Effort,
-        progress: Progress,
-        room: Room | None = None,
-    ) -> None:
-        self.graph, self.plan, self.policy, self.executor = graph, plan, policy, executor
-        self.effort, self.progress, self.room = effort, progress, room
-        self.deleted: dict[int, int] | None = None
-        """Deleted rows by fragment as they were planned with; None where no writer can come between."""
-        self.stuck: set[str] = set()
-        """Journals that could not be ended in this run."""
-        self.failures: list[OpsError] = []
-        """Of indexes: a rewrite does not wait for them."""
+    graph: Graph
+    plan: TablePlan
+    policy: OptimizePolicy
+    executor: TaskExecutor
+    effort: Effort
+    progress: Progress
+    room: Room | None = None
+    deleted: dict[int, int] | None = None
+    """Deleted rows by fragment as they were planned with; None where no writer can come between."""
+    stuck: set[str] = field(default_factory=set)
+    """Journals that could not be ended in this run."""
+    failures: list[OpsError] = field(default_factory=list)
+    """Of indexes: a rewrite does not wait for them."""
 
     def go(self, entry: TableEntry) -> None:
         """All units of the table. Writes."""
@@ -215,11 +211,11 @@ class TableRun:
         if not self.plan.folds and not self.plan.builds:
             return changes, None
         work = self.executor.index
-        prepared = prepare_indexes(
+        change, error = prepare_indexes(
             self.graph, entry, hold, lambda clone: work(self.graph, clone, self.plan, done, self.progress)
         )
-        changes += [prepared.change] if prepared.change is not None else []
-        return changes, prepared.error
+        changes += [change] if change is not None else []
+        return changes, error
 
     def _rewrite_after(self, entry: TableEntry, changes: Sequence[Change]) -> RewriteChange | None:
         """Unit R as it is to be done once these changes are committed. Writes data files."""
