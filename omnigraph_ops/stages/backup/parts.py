@@ -98,9 +98,7 @@ class SubmittedCopy:
             transfer.destination.delete_tree(folder)
         _sweep(transfer.destination, transfer.backup_id)
         transfer.meter.add(work.bytes)
-        return replace(
-            _transferred(transfer, plan, frozenset(done.unlinked)), refused=done.refused, refusal=done.refusal
-        )
+        return _transferred(transfer, plan, done)
 
 
 def _write(transfer: Transfer, plan: CopyPlan) -> None:
@@ -128,7 +126,7 @@ def _sweep(destination: Storage, backup_id: str) -> None:
     remove_all(destination, begun, "a lost worker")
 
 
-def _transferred(transfer: Transfer, plan: CopyPlan, unlinked: frozenset[str]) -> Transferred:
+def _transferred(transfer: Transfer, plan: CopyPlan, done: CopyDone) -> Transferred:
     """What became of the plan, with the checksums that the workers journalled. Reads."""
     journal = read_journal(transfer.destination, transfer.backup_id)
     files = [f for batch in journal if batch.freeze_id == transfer.journal.freeze_id for f in batch.files]
@@ -141,11 +139,14 @@ def _transferred(transfer: Transfer, plan: CopyPlan, unlinked: frozenset[str]) -
             raise StorageError(f"the job copy ended without {file.file}; the backup stays unfinished; back up again")
         return replace(file, checksum=found.checksum)
 
+    unlinked = frozenset(done.unlinked)
     again = [f for f in plan.link if f.file in unlinked]
     return Transferred(
         copied=tuple(proven(f) for f in (*plan.copy, *again)),
         linked=tuple(proven(f) for f in plan.link if f.file not in unlinked),
         kept=(*plan.keep, *(proven(f) for f in plan.unproven)),
+        refused=done.refused,
+        refusal=done.refusal,
     )
 
 

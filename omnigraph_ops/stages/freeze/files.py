@@ -17,7 +17,7 @@ from tenacity import Retrying, retry_if_exception_type, stop_after_attempt, wait
 from omnigraph_ops.coordination.freezes import contract_folder, freeze_of_tag
 from omnigraph_ops.errors import CorruptGraph, OpsError
 from omnigraph_ops.graph.graph import Graph
-from omnigraph_ops.graph.lance_manifest import StoredIndex, stored_indexes
+from omnigraph_ops.graph.lance_manifest import stored_indexes
 from omnigraph_ops.graph.layout import branch_reference, chain_folder
 from omnigraph_ops.graph.references import name_marks
 from omnigraph_ops.lance.gateway import Dataset, LanceFailure
@@ -195,7 +195,7 @@ class _Dataset:
             if lost := sorted(path for path, size in needed.items() if sizes.get(path, 0) < size):
                 of_rows[pin] = f"{count(len(lost), 'file')} gone or cut short, {lost[0]} for one"
         found = {pin: [reason] for pin, reason in of_rows.items()}
-        for pin, what in there._index_gaps(manifests, raw, self._stored_indexes(_named(raw))):
+        for pin, what in there._index_gaps(manifests, raw, self._stored_indexes(raw)):
             found.setdefault(pin, []).append(what)
         return [Gap(pin=p, reason="; ".join(what), is_of_indexes=p not in of_rows) for p, what in found.items()]
 
@@ -274,7 +274,7 @@ class _Dataset:
         Raises:
             CorruptGraph: one of a version that is read is not in this graph.
         """
-        stored = self._stored_indexes(_named(raw))
+        stored = self._stored_indexes(raw)
         for pin, lacks in self._index_gaps(manifests, raw, stored):
             branch = f" (branch {pin.branch})" if pin.branch else ""
             progress(f"{pin.table_key}{branch}: {lacks}; it goes into the copy like that, where every row can be read")
@@ -292,11 +292,12 @@ class _Dataset:
                 if gone := index.missing(there):
                     yield pin, f"the index {index.name} lacks {', '.join(sorted(gone))} ({index.uuid})"
 
-    def _stored_indexes(self, named: Collection[StoredIndex]) -> dict[str, dict[str, int]]:
-        """The stored files of these indexes with their sizes, by uuid. Reads.
+    def _stored_indexes(self, raw: Mapping[str, bytes]) -> dict[str, dict[str, int]]:
+        """The stored files of the indexes that these manifests name, with their sizes, by uuid. Reads.
 
         All chains are searched: Lance 9.0 takes what a branch of a branch inherited for its own.
         """
+        named = {index for path, data in raw.items() for index in stored_indexes(data, path)}
         uuids = {index.uuid for index in named}
         chains = {self.path} | {chain_folder(self.path, pin.branch) for pin in self.pins}
         places = {place_of_root(self.graph, index.base) for index in named if index.base is not None}
@@ -333,11 +334,6 @@ def _datasets(graph: Graph, pins: Iterable[FrozenPin]) -> list[_Dataset]:
     for pin in pins:
         by_path.setdefault(pin.path, []).append(pin)
     return [_Dataset(graph=graph, path=path, pins=by_path[path]) for path in sorted(by_path)]
-
-
-def _named(raw: Mapping[str, bytes]) -> set[StoredIndex]:
-    """The indexes that these manifests name. Pure."""
-    return {index for path, data in raw.items() for index in stored_indexes(data, path)}
 
 
 def _said(pin: FrozenPin) -> str:

@@ -31,6 +31,7 @@ from omnigraph_ops.graph.layout import (
     version_of_manifest_file,
 )
 from omnigraph_ops.graph.references import Reference, References, lost_reference, name_marks, read_references
+from omnigraph_ops.models.cleanup import SHORTEST_AGE_SECONDS
 from omnigraph_ops.models.orphans import OrphanKind, SkippedDataset
 from omnigraph_ops.storage.inventory import files_in
 
@@ -254,9 +255,6 @@ def _recent(graph: Graph, branch: str | None, cutoff: float) -> Iterator[tuple[s
             continue
         where = f" of branch {branch!r}" if branch else ""
         yield branch, version, f"retained graph version {version}{where}"
-
-
-SHORTEST_AGE_SECONDS = 3600
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
