@@ -18,7 +18,6 @@ from omnigraph_ops.errors import CorruptGraph, OpsError, StorageError
 from omnigraph_ops.graph import open_graph
 from omnigraph_ops.models.backup import (
     BackedFile,
-    BackupRecord,
     CopyDone,
     CopyOrder,
     FileProblem,
@@ -90,21 +89,17 @@ COPY = Job(
 )
 
 
-class SparkReader:
-    """Reads files where the tasks run."""
-
-    def __init__(self, context: SparkContext, bytes_per_second: int | None) -> None:
-        self._context, self._rate = context, bytes_per_second
-
-    def __call__(self, storage: Storage, looks: Sequence[FileLook], where: str, /) -> list[FileProblem]:
-        """What is wrong with these files. Reads them, on the workers."""
-        parts = list(bounded(sorted(looks, key=lambda look: -(look.size or 0)), lambda look: look.size or 0))
-        if not parts:
-            return []
-        tasks, rate = shared_rate(self._context, len(parts), self._rate)
-        work = in_tasks(partial(read_on_worker, storage.root, where, rate))
-        found = self._context.parallelize(parts, tasks).map(work).collect()
-        return sorted((problem for part in found for problem in part), key=lambda p: p.file)
+def read_in_tasks(
+    context: SparkContext, bytes_per_second: int | None, storage: Storage, looks: Sequence[FileLook], where: str
+) -> list[FileProblem]:
+    """What is wrong with these files: as `Reader`, where the tasks run. Reads them, on the workers."""
+    parts = list(bounded(sorted(looks, key=lambda look: -(look.size or 0)), lambda look: look.size or 0))
+    if not parts:
+        return []
+    tasks, rate = shared_rate(context, len(parts), bytes_per_second)
+    work = in_tasks(partial(read_on_worker, storage.root, where, rate))
+    found = context.parallelize(parts, tasks).map(work).collect()
+    return sorted((problem for part in found for problem in part), key=lambda p: p.file)
 
 
 def read_on_worker(root: str, where: str, rate: int | None, looks: Sequence[FileLook]) -> list[FileProblem]:
@@ -114,7 +109,7 @@ def read_on_worker(root: str, where: str, rate: int | None, looks: Sequence[File
 
 
 def _verify(spark: SparkSession, arguments: Namespace) -> VerifyReport:
-    reader = SparkReader(spark.sparkContext, arguments.max_bytes_per_second)
+    reader = partial(read_in_tasks, spark.sparkContext, arguments.max_bytes_per_second)
     graph = open_graph(arguments.graph) if arguments.graph is not None else None
     return verify_backup(arguments.backup, graph=graph, reader=reader)
 
@@ -139,33 +134,34 @@ class Restoring:
     """How often Spark executes a task before it gives up."""
 
 
-class SparkMover:
-    """Restores files where the tasks run."""
+def restore_in_tasks(
+    context: SparkContext,
+    restoring: Restoring,
+    bytes_per_second: int | None,
+    files: Sequence[BackedFile],
+    present: Mapping[str, int],
+) -> None:
+    """Restore these files: as `Mover`, where the tasks run. Writes, on the workers."""
+    parts = [
+        (part, {f.file: present[f.file] for f in part if f.file in present})
+        for part in bounded(sorted(files, key=lambda f: -f.size), lambda f: f.size)
+    ]
+    if not parts:
+        return
+    tasks, rate = shared_rate(context, len(parts), bytes_per_second)
+    work = in_tasks(partial(restore_on_worker, restoring, rate))
+    failed = [f for f in context.parallelize(parts, tasks).map(work).collect() if f is not None]
+    if failed:
+        worst = next((f for f in failed if not f.retryable), failed[0])
+        raise StorageError(worst.error) if worst.retryable else CorruptGraph(worst.error)
+    sweep_begun(restoring.destination, {stem_of(f.file) for f in files})
 
-    def __init__(self, context: SparkContext, restoring: Restoring, bytes_per_second: int | None) -> None:
-        self._context, self._restoring, self._rate = context, restoring, bytes_per_second
 
-    def __call__(self, files: Sequence[BackedFile], present: Mapping[str, int], /) -> None:
-        """Restore these files. Writes, on the workers."""
-        parts = [
-            (part, {f.file: present[f.file] for f in part if f.file in present})
-            for part in bounded(sorted(files, key=lambda f: -f.size), lambda f: f.size)
-        ]
-        if not parts:
-            return
-        tasks, rate = shared_rate(self._context, len(parts), self._rate)
-        work = in_tasks(partial(restore_on_worker, self._restoring, rate))
-        failed = [f for f in self._context.parallelize(parts, tasks).map(work).collect() if f is not None]
-        if failed:
-            worst = next((f for f in failed if not f.retryable), failed[0])
-            raise StorageError(worst.error) if worst.retryable else CorruptGraph(worst.error)
-        self._sweep({stem_of(f.file) for f in files})
-
-    def _sweep(self, stems: set[str]) -> None:
-        """Remove what lost workers had begun of these files. Destroys half-written files."""
-        destination = Storage(self._restoring.destination)
-        begun = [s.path for s in below_folder(destination, "") if half_written_of(s.path) in stems]
-        remove_all(destination, begun, "a lost worker")
+def sweep_begun(root: str, stems: set[str]) -> None:
+    """Remove what lost workers had begun of files with these stems. Destroys half-written files."""
+    destination = Storage(root)
+    begun = [s.path for s in below_folder(destination, "") if half_written_of(s.path) in stems]
+    remove_all(destination, begun, "a lost worker")
 
 
 def restore_on_worker(
@@ -177,7 +173,16 @@ def restore_on_worker(
     try:
         if attempt():
             present = sizes_now(destination, {f.file: f.file for f in files})
-        _restorer(restoring, destination, rate)(files, present)
+        restorer = FileRestorer(
+            backup=Storage(restoring.backup.root),
+            backup_id=restoring.backup.backup_id,
+            destination=destination,
+            roots=restoring.roots,
+            workers=THREADS,
+            pace=CopyPace(rate),
+            meter=Meter(SILENT, "restoring", 0, "bytes"),
+        )
+        restorer(files, present)
     except OpsError as error:
         if error.retryable and attempt() + 1 < restoring.tries:
             raise
@@ -185,28 +190,16 @@ def restore_on_worker(
     return None
 
 
-def _restorer(restoring: Restoring, destination: Storage, rate: int | None) -> FileRestorer:
-    return FileRestorer(
-        backup=Storage(restoring.backup.root),
-        backup_id=restoring.backup.backup_id,
-        destination=destination,
-        roots=restoring.roots,
-        workers=THREADS,
-        pace=CopyPace(rate),
-        meter=Meter(SILENT, "restoring", 0, "bytes"),
-    )
-
-
 def _restore(spark: SparkSession, arguments: Namespace) -> RestoreReport:
     storage, backup_id = backup_of(arguments.backup)
-    record: BackupRecord = read_record(storage, backup_id)
+    record = read_record(storage, backup_id)
     restoring = Restoring(
         backup=PlaceOfBackup(root=storage.root, backup_id=backup_id),
         destination=place_of(arguments.place).root,
         roots=record.roots,
         tries=tries_of(spark.sparkContext),
     )
-    mover = SparkMover(spark.sparkContext, restoring, arguments.max_bytes_per_second)
+    mover = partial(restore_in_tasks, spark.sparkContext, restoring, arguments.max_bytes_per_second)
     return restore_backup(arguments.backup, arguments.place, mover=mover)
 
 

@@ -17,7 +17,7 @@ from omnigraph_ops.graph import open_graph
 from omnigraph_ops.models.backup import BackedFile, PlaceOfBackup
 from omnigraph_ops.models.optimize import OptimizeReport
 from omnigraph_ops.outcomes.backups import backup_of, read_record, read_verification
-from omnigraph_ops.spark.backup_jobs import Restoring, SparkMover, restore_on_worker
+from omnigraph_ops.spark.backup_jobs import Restoring, restore_on_worker, sweep_begun
 from omnigraph_ops.spark.submit import Submitter
 from omnigraph_ops.stages.backup.take import backup_graph
 from omnigraph_ops.stages.backup.verify import verify_backup
@@ -206,5 +206,5 @@ def test_a_task_that_is_repeated_keeps_what_was_restored(demo_graph: DemoGraph, 
     other = tmp_path / "there" / f"else.{'0' * 32}.part"
     for path in (half, other):
         path.write_bytes(b"half")
-    SparkMover(mock.MagicMock(), restoring, None)._sweep({some})
+    sweep_begun(restoring.destination, {some})
     assert (half.exists(), other.exists()) == (False, True), "only what this restore began"
