@@ -23,6 +23,7 @@ from lance.fragment import FragmentMetadata, write_fragments
 
 from omnigraph_ops.lance.gateway import CommitConflict, Dataset, LanceFailure, every_index, lance_errors
 from omnigraph_ops.lance.rewrites import RewriteResult, current, result_sources, sources_of
+from omnigraph_ops.lance.tables import fields_of
 from omnigraph_ops.quantities import count
 from omnigraph_ops.storage.scratch import in_scratch, scratch_folder
 
@@ -287,13 +288,8 @@ def data_prints(fragments: Iterable[Any]) -> frozenset[tuple[int, str]]:
 
 def column_prints(dataset: Dataset) -> frozenset[tuple[int, str]]:
     """All columns, nested ones too, by field id and type. Reads."""
-    found: set[tuple[int, str]] = set()
-    pending: list[Any] = list(dataset.lance_schema.fields())
-    while pending:
-        column = pending.pop()
-        found.add((int(column.id()), str(column.to_arrow().type)))
-        pending += column.children()
-    return frozenset(found)
+    columns = (column for top in dataset.lance_schema.fields() for column in fields_of(top))
+    return frozenset((int(column.id()), str(column.to_arrow().type)) for column in columns)
 
 
 def segment_ids(dataset: Dataset, names: Collection[str] | None = None) -> frozenset[str]:

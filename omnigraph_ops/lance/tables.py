@@ -264,7 +264,7 @@ def column_bytes(dataset: Dataset, columns: Collection[str]) -> dict[str, int]:
         statistics: Any = dataset.stats.data_stats()
         stored = {field.id: int(field.bytes_on_disk) for field in statistics.fields}
         fields = [field for field in dataset.lance_schema.fields() if field.name() in columns]
-        return {field.name(): sum(stored.get(number, 0) for number in _field_ids(field)) for field in fields}
+        return {field.name(): sum(stored.get(part.id(), 0) for part in fields_of(field)) for field in fields}
 
 
 def values_in(dataset: Dataset, column: str) -> int:
@@ -295,10 +295,11 @@ def defers_index_remap(dataset: Dataset) -> bool:
 _MOVED_ROWS = f"{SYSTEM_PREFIX}_frag_reuse"
 
 
-def _field_ids(field: Any) -> Iterator[int]:
-    yield field.id()
-    for child in field.children():
-        yield from _field_ids(child)
+def fields_of(column: Any) -> Iterator[Any]:
+    """A column of Lance's schema, and every field that is nested in it. Pure."""
+    yield column
+    for child in column.children():
+        yield from fields_of(child)
 
 
 def _fragment(metadata: Any) -> FragmentFacts:
