@@ -22,7 +22,7 @@ from pyspark.sql.types import ByteType, LongType, StructField, StructType
 
 from omnigraph_ops import serde
 from omnigraph_ops.lance.evidence import ColumnFacts, ColumnHashes, RowVersions, column_hashes, row_versions
-from omnigraph_ops.spark.job import Job, in_tasks, open_table
+from omnigraph_ops.spark.job import FOUND, Job, found_row, in_tasks, open_table
 from omnigraph_ops.stages.repair.compare import Compared, Sides, read_side
 from omnigraph_ops.stages.repair.differences import ColumnDiff, Differences, RowDiff, Rows, diff_column, diff_rows
 
@@ -30,7 +30,6 @@ _ROWS_PER_PARTITION = 250_000
 _BATCH_ROWS = 65_536
 _BEFORE, _AFTER = 0, 1
 _FIXED = ("id", "created", "updated")
-_RESULT = "found string not null"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -114,7 +113,7 @@ def _compared(rows: DataFrame, columns: int, partitions: int) -> DataFrame:
     """One row per partition: what differs in it, as JSON."""
     apart = rows.repartition(max(partitions, 1), "id")
     compare: Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]] = partial(_compare_part, columns)
-    return apart.mapInArrow(in_tasks(compare), _RESULT)
+    return apart.mapInArrow(in_tasks(compare), FOUND)
 
 
 def _compare_part(columns: int, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -130,8 +129,7 @@ def _compare_part(columns: int, batches: Iterable[pa.RecordBatch]) -> Iterator[p
         diff, ids = diff_column(_hashes(before, number), _hashes(after, number))
         found.append(diff)
         changed = np.union1d(changed, ids)
-    text = serde.dumps(Differences(rows=rows, columns=tuple(found), changed=Rows.of(changed)))
-    yield pa.RecordBatch.from_pydict({"found": [text]})
+    yield found_row(Differences(rows=rows, columns=tuple(found), changed=Rows.of(changed)))
 
 
 def _versions(side: pa.Table) -> RowVersions:

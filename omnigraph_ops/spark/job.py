@@ -11,11 +11,13 @@ from dataclasses import dataclass
 from functools import cache, partial
 from typing import ParamSpec, TypeVar
 
+import pyarrow as pa
 from py4j.protocol import Py4JError, Py4JJavaError
 from pyspark import SparkContext, TaskContext
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
+from omnigraph_ops import serde
 from omnigraph_ops.errors import InvalidInput, StorageError
 from omnigraph_ops.lance.gateway import Dataset, LanceGateway
 from omnigraph_ops.storage.location import AMBIENT
@@ -73,6 +75,15 @@ def run_tasks(context: SparkContext, work: Callable[[Order], T], orders: Sequenc
     """What a task for each order returned, in their order; raises as `spark_errors` does. The effect of the work."""
     with spark_errors():
         return context.parallelize(orders, max(len(orders), 1)).map(in_tasks(work)).collect()
+
+
+FOUND = "found string not null"
+"""The columns of rows that are what a task found, as JSON."""
+
+
+def found_row(value: object) -> pa.RecordBatch:
+    """What a task found, as its one row. Pure."""
+    return pa.RecordBatch.from_pydict({"found": [serde.dumps(value)]})
 
 
 def tries_of(context: SparkContext) -> int:

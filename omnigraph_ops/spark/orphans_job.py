@@ -24,7 +24,7 @@ from omnigraph_ops.graph.references import References, datasets_to_read
 from omnigraph_ops.models.orphans import FilesInParts, OrphansPlan, SkippedDataset
 from omnigraph_ops.progress import Lines, Progress
 from omnigraph_ops.requests import from_words
-from omnigraph_ops.spark.job import Job, in_tasks
+from omnigraph_ops.spark.job import FOUND, Job, in_tasks
 from omnigraph_ops.spark.orphans_tasks import (
     MOST_IN_SOURCE,
     MOST_UNKNOWN,
@@ -47,7 +47,6 @@ from omnigraph_ops.stages.orphans.stage import OrphansRequest
 from omnigraph_ops.stages.orphans.survey import survey
 from omnigraph_ops.storage.inventory import Stored, remove_files
 
-_FOUND = "found string not null"
 _ROWS = "point string, what tinyint, path string, size bigint, modified_at double, number bigint"
 _ORDER = ("point", "what", "path", "number")
 _MOST_SLICES = 1000
@@ -103,7 +102,7 @@ class SparkSearch:
         """The branches of every dataset; the references themselves are in parts, which `sources` gets. Reads."""
         paths = datasets_to_read(graph, table_paths)
         read = partial(read_references_of, graph.target, graph.settings, self.folder, paths)
-        tasks = self.spark.range(0, len(paths), 1, max(len(paths), 1)).mapInArrow(in_tasks(read), _FOUND)
+        tasks = self.spark.range(0, len(paths), 1, max(len(paths), 1)).mapInArrow(in_tasks(read), FOUND)
         done = [serde.from_json(ReferencesRead, row.found) for row in tasks.collect()]
         known = {d.path: d for d in done if d.problem is None}
         sources += [partial(reference_rows, part) for path in sorted(known) for part in known[path].parts]
@@ -141,7 +140,7 @@ def _judged(spark: SparkSession, judging: Judging, sources: Sequence[Source]) ->
     rows = numbers.mapInArrow(in_tasks(partial(rows_of_sources, judging, tuple(sources))), _ROWS)
     judge = in_tasks(partial(judge_rows, judging))
     # Without a number of partitions: Spark makes them by size.
-    return rows.repartition("point").sortWithinPartitions(*_ORDER).mapInArrow(judge, _FOUND)
+    return rows.repartition("point").sortWithinPartitions(*_ORDER).mapInArrow(judge, FOUND)
 
 
 def _joined(seen: Sorted, totals: Totals, folders: Folders, found: Sequence[PartSorted]) -> None:

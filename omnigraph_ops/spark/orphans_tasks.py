@@ -11,13 +11,13 @@ from uuid import uuid4
 import pyarrow as pa
 from pyspark import TaskContext
 
-from omnigraph_ops import serde
 from omnigraph_ops.config.settings import Settings
 from omnigraph_ops.errors import OpsError
 from omnigraph_ops.graph import Graph, open_graph
 from omnigraph_ops.graph.references import Reference, read_branches, stream_references
 from omnigraph_ops.lance.gateway import BranchRef
 from omnigraph_ops.models.orphans import PlaceTotal, PlanPart
+from omnigraph_ops.spark.job import found_row
 from omnigraph_ops.stages.orphans.candidates import MOST_IN_PART, Candidate, Folders, Sorted, Totals, put_part
 from omnigraph_ops.stages.orphans.inventory_file import Inventory, Piece
 from omnigraph_ops.stages.orphans.survey import Judge
@@ -109,7 +109,7 @@ def read_references_of(
     """Read the references of the datasets with these numbers into parts. Reads, and writes parts."""
     graph = open_graph(target, settings)
     for number in _numbers(batches):
-        yield _found(_put_references(graph, folder, number, paths[number]))
+        yield found_row(_put_references(graph, folder, number, paths[number]))
 
 
 def _put_references(graph: Graph, folder: str, number: int, path: str) -> ReferencesRead:
@@ -194,7 +194,7 @@ def judge_rows(judging: Judging, batches: Iterable[pa.RecordBatch]) -> Iterator[
     task = _Task(judging=judging, number=number, storage=judging.storage())
     for batch in batches:
         task.take(zip(*(column.to_pylist() for column in batch.columns), strict=True))
-    yield _found(task.end())
+    yield found_row(task.end())
 
 
 @dataclass(slots=True, kw_only=True)
@@ -274,7 +274,3 @@ class _Task:
 
 def _numbers(batches: Iterable[pa.RecordBatch]) -> Iterator[int]:
     return (number for batch in batches for number in batch.column(0).to_pylist())
-
-
-def _found(value: object) -> pa.RecordBatch:
-    return pa.RecordBatch.from_pydict({"found": [serde.dumps(value)]})
