@@ -181,6 +181,8 @@ MOST_SECONDS_APART = 300.0
 """A host that keeps time by NTP is within a second, S3 itself refuses requests from 15 minutes on, and the least age at
 which anything is removed while writers work is an hour."""
 _ASKED_AGAIN_SECONDS = 300.0
+_KNOWN = dict[str, tuple[float, float]]()
+"""By the root of a store, when its clock and this host's last agreed: by a clock that only grows, and by the host's."""
 
 
 def refuse_wrong_clock(storage: Storage, consequence: str) -> None:
@@ -201,7 +203,7 @@ def clock_problem(storage: Storage) -> str | None:
     stamped = _stamp_of_new_object(storage)
     problem = _apart(storage, began, stamped)
     if problem is None:
-        _known()[storage.root] = (time.monotonic(), time.time())
+        _KNOWN[storage.root] = (time.monotonic(), time.time())
     return problem
 
 
@@ -254,13 +256,8 @@ def _apart(storage: Storage, began: float, stamped: float | None) -> str | None:
 
 def _is_known(root: str) -> bool:
     """Whether the clocks agreed a moment ago and this host's has not jumped since. Reads the clock."""
-    known = _known().get(root)
+    known = _KNOWN.get(root)
     if known is None:
         return False
     passed, shown = time.monotonic() - known[0], time.time() - known[1]
     return passed < _ASKED_AGAIN_SECONDS and abs(shown - passed) < MOST_SECONDS_APART
-
-
-@functools.cache
-def _known() -> dict[str, tuple[float, float]]:
-    return {}

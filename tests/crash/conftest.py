@@ -25,7 +25,7 @@ from tests.support.rows import Rows, rows_everywhere
 
 def forget_clocks() -> None:
     """Every run stands for a new process, which has not compared its clock yet."""
-    environment._known().clear()
+    environment._KNOWN.clear()
 
 
 @dataclass(slots=True, kw_only=True)

@@ -66,7 +66,7 @@ def host_clock(monkeypatch: pytest.MonkeyPatch) -> Iterator[Shift]:
 
     yield shift
     monkeypatch.undo()
-    environment._known().clear()
+    environment._KNOWN.clear()
 
 
 @pytest.mark.slow

@@ -90,7 +90,7 @@ def test_who_may_only_read_sees_the_holds_beside_an_ended_freeze(
     assert (list_holds(graph).holds, list_holds(graph).swept) == ((), ())
     assert "ended freezes: tags stay" in caplog.text
     when_asked(monkeypatch, Storage, "write", refused, times=None)
-    environment._known().clear()
+    environment._KNOWN.clear()
     refuse_frozen(graph)
     assert graph.storage.exists(hold_path(ended))
     assert freeze_tags(graph.uri)

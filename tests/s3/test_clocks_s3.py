@@ -39,7 +39,7 @@ def ahead(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[], None]]:
 
     yield set_clock
     monkeypatch.undo()
-    environment._known().clear()
+    environment._KNOWN.clear()
 
 
 def test_a_plan_is_refused_by_the_date_of_the_reply(graph: Graph, ahead: Callable[[], None]) -> None:

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 from omnigraph_ops.errors import InvalidInput, StorageError
 from omnigraph_ops.graph.graph import Graph
+from omnigraph_ops.graph.state import BranchState
 from omnigraph_ops.lance.gateway import live_rows
 from omnigraph_ops.models.backup import (
     BackedFile,
@@ -41,7 +42,8 @@ def rows_of_cut(graph: Graph, cut: FrozenCut) -> tuple[RowCount, ...]:
 def compare_rows(graph: Graph, record: BackupRecord) -> tuple[FileProblem, ...]:
     """What a restored graph publishes otherwise than the backup recorded. Reads."""
     wanted = {_key(row): row.rows for row in record.rows}
-    places = _published(graph) if record.branches else [_key(row) for row in record.rows]
+    live = (graph.state(name) for name in (None, *graph.branches()))
+    places = _published(live) if record.branches else [_key(row) for row in record.rows]
     found = {_key(row): row.rows for row in _counted(graph, places)}
     problems = []
     for key in sorted({*wanted, *found}, key=repr):
@@ -67,16 +69,11 @@ def _key(row: RowCount) -> _Place:
 def _places(graph: Graph, cut: FrozenCut) -> list[_Place]:
     if not cut.branches:
         return [(None, p.table_key, p.path, p.branch, p.version) for p in cut.pins if p.role is PinRole.TABLE]
-    found: list[_Place] = []
-    for at in cut.branches:
-        entries = graph.state(at.branch, at.manifest_version).entries
-        found += [(at.branch, e.table_key, e.path, e.branch, e.version) for e in entries]
-    return found
+    return _published(graph.state(at.branch, at.manifest_version) for at in cut.branches)
 
 
-def _published(graph: Graph) -> list[_Place]:
-    """What the branches of an open graph publish now. Reads."""
-    states = [graph.state(name) for name in (None, *graph.branches())]
+def _published(states: Iterable[BranchState]) -> list[_Place]:
+    """The tables of these states, which are read when their turn comes. Reads."""
     return [(s.branch, e.table_key, e.path, e.branch, e.version) for s in states for e in s.entries]
 
 
