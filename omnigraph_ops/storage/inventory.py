@@ -88,9 +88,14 @@ def below_folder(storage: Storage, folder: str) -> Iterator[Stored]:
         pending += folders
 
 
+def files_below(storage: Storage, folder: str) -> Iterator[Stored]:
+    """The files below one folder, at any depth, and whatever else is no folder; nothing when it is absent. Reads."""
+    return (item for item in below_folder(storage, folder) if not item.is_folder)
+
+
 def sizes_below(storage: Storage, folder: str) -> dict[str, int]:
     """The regular files below one folder with their sizes, by their paths in it; empty when it is absent. Reads."""
-    files = (f for f in below_folder(storage, folder) if not f.is_folder and not f.is_special)
+    files = (f for f in files_below(storage, folder) if not f.is_special)
     return {file.path.removeprefix(f"{folder}/"): file.size for file in files}
 
 

@@ -22,7 +22,7 @@ from omnigraph_ops.outcomes.backups import JOURNAL, LEASE, backup_ids, is_finish
 from omnigraph_ops.progress import Progress, Stopped
 from omnigraph_ops.stages.freeze.observe import verify_cut
 from omnigraph_ops.stages.freeze.take import active_freeze, extend_freeze, freeze_graph, said_of
-from omnigraph_ops.storage.inventory import below_folder, remove_folder
+from omnigraph_ops.storage.inventory import files_below, remove_folder
 from omnigraph_ops.storage.store import Storage
 
 
@@ -70,7 +70,7 @@ def _may_continue(destination: Storage, backup_id: str, uri: str) -> bool:
 
 def _holds_only(destination: Storage, backup_id: str, *names: str) -> bool:
     """Whether all files of a backup begin with one of these names. Reads."""
-    files = [s.path.rpartition("/")[2] for s in below_folder(destination, backup_id) if not s.is_folder]
+    files = [s.path.rpartition("/")[2] for s in files_below(destination, backup_id)]
     return all(name.startswith(names) for name in files)
 
 

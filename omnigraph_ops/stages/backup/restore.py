@@ -39,7 +39,7 @@ from omnigraph_ops.stages.freeze.roots import rename_roots
 from omnigraph_ops.stages.recovery.check import check
 from omnigraph_ops.storage.copying import Expected, copy_file, copy_within
 from omnigraph_ops.storage.half_written import is_half_written
-from omnigraph_ops.storage.inventory import below_folder, sizes_below
+from omnigraph_ops.storage.inventory import files_below, sizes_below
 from omnigraph_ops.storage.location import refuse_as_new_place
 from omnigraph_ops.storage.store import Storage
 
@@ -135,7 +135,7 @@ def _first_wrong(files: Iterable[BackedFile], sizes: Mapping[str, int]) -> tuple
 
 def _present(destination: Storage, record: BackupRecord) -> dict[str, int]:
     """What a kill of this very restore left; a place that has anything else is refused. Reads."""
-    found = {s.path: s.size for s in below_folder(destination, "") if not s.is_folder}
+    found = {s.path: s.size for s in files_below(destination, "")}
     foreign = _foreign(destination, record, found)
     if RESTORING_PATH in foreign:
         raise InvalidInput(

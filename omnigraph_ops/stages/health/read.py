@@ -27,7 +27,7 @@ from omnigraph_ops.stages.optimize.fragments import missing_indexes, part, parts
 from omnigraph_ops.stages.optimize.index_plan import foreign_note
 from omnigraph_ops.stages.optimize.observe import columns_without_values, policy_of, text_state
 from omnigraph_ops.stages.optimize.plan import OptimizePolicy, owners_note
-from omnigraph_ops.storage.inventory import below_folder
+from omnigraph_ops.storage.inventory import files_below
 
 VERSIONS, DEAD_BYTES = 5, 15
 """With the parts that optimize can win back these make 100."""
@@ -213,7 +213,7 @@ def _internal(graph: Graph) -> tuple[InternalHealth, ...]:
     """One listing of each internal table. Reads."""
     found = []
     for key, path in graph.format.internal_tables(graph.context):
-        files = [file for file in below_folder(graph.storage, path) if not file.is_folder]
+        files = list(files_below(graph.storage, path))
         names = (file.path.removeprefix(f"{path}/_versions/") for file in files)
         found.append(
             InternalHealth(
@@ -258,11 +258,11 @@ def _stored(graph: Graph, entry: TableEntry, spec: TableSpec, facts: TableFacts)
     orphans. The side files of blobs have no size in a manifest, so there it cannot be told.
     """
     versions, stored = 0, 0
-    for file in below_folder(graph.storage, entry.path):
+    for file in files_below(graph.storage, entry.path):
         folder, _, name = file.path.removeprefix(f"{entry.path}/").partition("/")
         if folder == "_versions":
             versions += any_version_of(name) is not None
-        elif folder in {"data", "_indices"} and not file.is_folder:
+        elif folder in {"data", "_indices"}:
             stored += file.size
     used = sum(f.data_bytes for f in facts.fragments) + sum(i.size_bytes for i in facts.indexes)
     dead = None if spec.blob_columns else max(0, stored - used)

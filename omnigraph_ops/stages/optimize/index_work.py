@@ -56,7 +56,7 @@ from omnigraph_ops.models.optimize import IndexBuild, IndexFold, TablePlan
 from omnigraph_ops.progress import SILENT, Progress
 from omnigraph_ops.stages.optimize.index_plan import INVERTED
 from omnigraph_ops.stages.optimize.units import Effort, Guard, noted
-from omnigraph_ops.storage.inventory import below_folder, move_files
+from omnigraph_ops.storage.inventory import files_below, move_files
 
 _LOG = logging.getLogger(__name__)
 Fragments = tuple[int, ...]
@@ -220,9 +220,7 @@ def _move_over(graph: Graph, clone: str, table: str, change: IndexChange) -> Non
     paths = [
         path
         for segment in change.added
-        for path in sorted(
-            f.path for f in below_folder(graph.storage, f"{clone}/_indices/{segment.uuid}") if not f.is_folder
-        )
+        for path in sorted(f.path for f in files_below(graph.storage, f"{clone}/_indices/{segment.uuid}"))
     ]
     moves = [(path, f"{table}/{path.removeprefix(f'{clone}/')}") for path in paths]
     faults = move_files(graph.storage, moves)

@@ -34,7 +34,7 @@ from omnigraph_ops.stages.optimize.fragments import Thresholds, missing_indexes
 from omnigraph_ops.stages.optimize.index_plan import INVERTED, TextState, foreign_texts, index_folds
 from omnigraph_ops.stages.optimize.plan import NO_VECTORS, OptimizePolicy, TableObservation
 from omnigraph_ops.stages.optimize.units import refuse_deferral
-from omnigraph_ops.storage.inventory import below_folder
+from omnigraph_ops.storage.inventory import files_below
 
 
 def text_state(graph: Graph, entry: TableEntry, spec: TableSpec, facts: TableFacts) -> TextState | None:
@@ -193,8 +193,7 @@ def _of_branch(graph: Graph, name: str) -> list[BranchTable]:
 
 def _owned(graph: Graph, name: str, entry: TableEntry) -> BranchTable:
     dataset = graph.open_pinned(entry)
-    stored = below_folder(graph.storage, chain_folder(entry.path, entry.branch))
-    files = [file for file in stored if not file.is_folder]
+    files = list(files_below(graph.storage, chain_folder(entry.path, entry.branch)))
     return BranchTable(
         branch=name,
         table_key=entry.table_key,

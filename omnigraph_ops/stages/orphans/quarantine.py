@@ -33,6 +33,7 @@ from omnigraph_ops.stages.orphans.candidates import copy_parts, files_in_parts
 from omnigraph_ops.storage.inventory import (
     Stored,
     below_folder,
+    files_below,
     files_in,
     folders_in,
     look_again,
@@ -258,7 +259,7 @@ def _files(graph: Graph, record: QuarantineRecord) -> Iterator[OrphanFile]:
 def _kept(graph: Graph, quarantine_id: str) -> dict[str, Stored]:
     """Original path to the file as it is kept now. Reads."""
     folder = place_of(quarantine_id, "")
-    stored = {s.path[len(folder) :]: s for s in below_folder(graph.storage, folder.rstrip("/")) if not s.is_folder}
+    stored = {s.path[len(folder) :]: s for s in files_below(graph.storage, folder.rstrip("/"))}
     return {path: s for path, s in stored.items() if not path.startswith(_RECORD)}
 
 
