@@ -23,14 +23,7 @@ from google.protobuf.descriptor_pb2 import FileDescriptorProto
 from lance import optimize as lance_optimize
 from lance.file import LanceFileReader
 
-from omnigraph_ops.lance.gateway import (
-    Dataset,
-    LanceFailure,
-    LanceGateway,
-    described,
-    fragment_print,
-    lance_errors,
-)
+from omnigraph_ops.lance.gateway import Dataset, LanceFailure, LanceGateway, described, fragment_print, lance_errors
 
 Sources = frozenset[tuple[int, str]]
 """Fragments by id and fingerprint: the same fingerprint is the same files with the same deleted rows."""

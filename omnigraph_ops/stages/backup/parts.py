@@ -18,13 +18,7 @@ from typing import TypeVar
 from omnigraph_ops.coordination.state import Records
 from omnigraph_ops.errors import CorruptGraph, OpsError, StorageError
 from omnigraph_ops.graph.layout import new_ulid
-from omnigraph_ops.models.backup import (
-    CopyDone,
-    CopyOrder,
-    CopyPart,
-    PlaceOfBackup,
-    Tally,
-)
+from omnigraph_ops.models.backup import CopyDone, CopyOrder, CopyPart, PlaceOfBackup, Tally
 from omnigraph_ops.models.freeze import CutFile
 from omnigraph_ops.outcomes.backups import ORDERS, present_files, stored_at
 from omnigraph_ops.progress import SILENT, Meter

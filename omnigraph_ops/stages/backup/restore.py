@@ -22,14 +22,7 @@ from omnigraph_ops.graph.layout import MANIFEST_DIR, RESTORING_PATH, SCHEMA_STAT
 from omnigraph_ops.graph.opening import backup_around, open_graph
 from omnigraph_ops.models.backup import BackedFile, BackupRecord, FileProblem, RecordedRoot, RestoreReport, Tally
 from omnigraph_ops.models.freeze import CutFileKind
-from omnigraph_ops.outcomes.backups import (
-    backup_of,
-    graph_around,
-    place_of,
-    present_files,
-    read_record,
-    stored_at,
-)
+from omnigraph_ops.outcomes.backups import backup_of, graph_around, place_of, present_files, read_record, stored_at
 from omnigraph_ops.parallel import in_parallel
 from omnigraph_ops.progress import SILENT, Meter, Progress
 from omnigraph_ops.stages.backup.transfer import CopyPace, remove_all
