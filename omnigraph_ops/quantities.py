@@ -70,6 +70,11 @@ def moment(microseconds: int) -> str:
         return f"{microseconds} µs after 1970"
 
 
+def moment_at(seconds: float) -> str:
+    """As `moment`, by seconds since the epoch. Pure."""
+    return moment(int(seconds * 1e6))
+
+
 _SIZE = re.compile(r"\s*([0-9]{1,18})\s*(?:([kmgt])(i?)b?|b)?\s*", re.IGNORECASE | re.ASCII)
 _POWERS = {"": 0, "k": 1, "m": 2, "g": 3, "t": 4}
 

@@ -28,7 +28,7 @@ from typing import Protocol, TypedDict
 from omnigraph_ops.coordination.state import PROBE_PREFIX
 from omnigraph_ops.errors import ClockWrong, StorageError
 from omnigraph_ops.graph.layout import MAINTENANCE_DIR
-from omnigraph_ops.quantities import human_bytes, moment
+from omnigraph_ops.quantities import human_bytes, moment_at
 from omnigraph_ops.storage.store import Storage
 
 _LOG = logging.getLogger(__name__)
@@ -191,8 +191,7 @@ def refuse_wrong_clock(storage: Storage, consequence: str) -> None:
     Args:
         consequence: what did not happen, for the message: `nothing was deleted`.
     """
-    if (problem := clock_problem(storage)) is not None:
-        raise ClockWrong(f"{problem}; {consequence}; set the clock that is wrong, then run again")
+    _refuse(clock_problem(storage), consequence)
 
 
 def clock_problem(storage: Storage) -> str | None:
@@ -214,8 +213,12 @@ def refuse_wrong_clock_unwritten(storage: Storage) -> None:
     began = time.time()
     date = storage.reply_headers(MAINTENANCE_DIR).get("date")
     problem = _apart(storage, began, parsedate_to_datetime(date).timestamp()) if date else None
+    _refuse(problem, "nothing was planned")
+
+
+def _refuse(problem: str | None, consequence: str) -> None:
     if problem is not None:
-        raise ClockWrong(f"{problem}; nothing was planned; set the clock that is wrong, then run again")
+        raise ClockWrong(f"{problem}; {consequence}; set the clock that is wrong, then run again")
 
 
 def refuse_full_disk(storage: Storage, manifest_bytes: int) -> None:
@@ -249,8 +252,8 @@ def _apart(storage: Storage, began: float, stamped: float | None) -> str | None:
     if apart <= MOST_SECONDS_APART:
         return None
     return (
-        f"this host's clock says {moment(int(ended * 1e6))}, and the store of {storage.root} stamped a new object with "
-        f"{moment(int(stamped * 1e6))}: they are {apart:,.0f} s apart, so no age can be told"
+        f"this host's clock says {moment_at(ended)}, and the store of {storage.root} stamped a new object with "
+        f"{moment_at(stamped)}: they are {apart:,.0f} s apart, so no age can be told"
     )
 
 

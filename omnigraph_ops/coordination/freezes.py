@@ -20,7 +20,7 @@ from omnigraph_ops.graph.state import TableEntry
 from omnigraph_ops.lance.gateway import DatasetMissing
 from omnigraph_ops.lance.versions import delete_tag
 from omnigraph_ops.models.freeze import UnfreezeReport
-from omnigraph_ops.quantities import moment
+from omnigraph_ops.quantities import moment_at
 from omnigraph_ops.storage.inventory import TABLE_FOLDERS, folders_in
 from omnigraph_ops.storage.store import Storage
 
@@ -111,8 +111,8 @@ def frozen_text(target: str, hold: Hold) -> str:
     why = f" ({hold.reason})" if hold.reason else ""
     over = "" if is_active(hold) else ", which is over by the clock of this host; the clock of the store differs"
     return (
-        f"{what}{_IS_FROZEN}{hold.owner}{why} since {moment(int(hold.created_at * 1e6))}, "
-        f"until {moment(int(hold.expires_at * 1e6))}{over}; nothing was written; "
+        f"{what}{_IS_FROZEN}{hold.owner}{why} since {moment_at(hold.created_at)}, "
+        f"until {moment_at(hold.expires_at)}{over}; nothing was written; "
         f"wait for its end; `omnigraph-ops unfreeze {shlex.quote(target)} {hold.hold_id}` ends it if nobody needs it"
     )
 

@@ -22,7 +22,6 @@ _UNITS = {
     "us": ("Microsecond", 1_000),
     "ns": ("Nanosecond", 1),
 }
-_EPOCHS = {EpochUnit.S: 1_000_000_000, EpochUnit.MS: 1_000_000}
 _NARROWEST = {EpochUnit.S: 32, EpochUnit.MS: 64}
 """Bits of an integer that holds the time of today."""
 _DAY = 86_400 * 1_000_000_000
@@ -89,13 +88,13 @@ def clock_of(dataset: Dataset, column: str, unit: EpochUnit | None) -> Clock:
             )
         if kind.bit_width < _NARROWEST[unit]:
             raise InvalidInput(f"{column!r} is {kind}, too narrow for {unit} since 1970; nothing was deleted")
-        return Clock(column=column, nanoseconds=_EPOCHS[unit], sql_type=None)
+        return Clock(column=column, nanoseconds=_UNITS[unit][1], sql_type=None)
     if unit is not None:
         raise InvalidInput(f"{column!r} is {kind}, which knows its unit: leave the unit out; nothing was deleted")
     if pa.types.is_date32(kind):
         return Clock(column=column, nanoseconds=_DAY, sql_type="Date32")
     if pa.types.is_date64(kind):
-        return Clock(column=column, nanoseconds=_EPOCHS[EpochUnit.MS], sql_type="Date64")
+        return Clock(column=column, nanoseconds=_UNITS["ms"][1], sql_type="Date64")
     if pa.types.is_timestamp(kind) and "'" not in (kind.tz or "") and '"' not in (kind.tz or ""):
         name, nanoseconds = _UNITS[kind.unit]
         zone = "None" if kind.tz is None else f'Some("{kind.tz}")'

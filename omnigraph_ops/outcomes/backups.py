@@ -24,7 +24,7 @@ from omnigraph_ops.models.backup import (
     Tally,
     Verification,
 )
-from omnigraph_ops.quantities import moment
+from omnigraph_ops.quantities import moment_at
 from omnigraph_ops.storage.inventory import below_folder, folders_in
 from omnigraph_ops.storage.location import AMBIENT, StoreAccess, locate
 from omnigraph_ops.storage.store import Storage
@@ -257,7 +257,7 @@ def _verified(destination: Storage, listed: ListedBackup) -> ListedBackup:
         return replace(listed, sound=False, detail=str(error))
     if last is None:
         return listed
-    when = moment(int(last.verified_at * 1e6))
+    when = moment_at(last.verified_at)
     detail = "" if last.sound else f"failed verification at {when}, problems: {len(last.problems):,}"
     return replace(listed, verified_at=last.verified_at, sound=last.sound, detail=detail)
 

@@ -17,7 +17,7 @@ from omnigraph_ops.models.freeze import (
     UnfreezeReport,
 )
 from omnigraph_ops.progress import Progress
-from omnigraph_ops.quantities import age, count, human_bytes, moment
+from omnigraph_ops.quantities import age, count, human_bytes, moment_at
 from omnigraph_ops.requests import Option, Seconds, TablesRequest
 from omnigraph_ops.stages.stage import Effect, FormField, RunStage, Submit
 from omnigraph_ops.views.view import Section, View, filled
@@ -25,8 +25,6 @@ from omnigraph_ops.views.view import Section, View, filled
 if TYPE_CHECKING:
     from omnigraph_ops.coordination.holds import Hold
     from omnigraph_ops.graph import Graph
-
-_MICROS = 1_000_000
 
 
 class FreezeRequest(TablesRequest):
@@ -80,7 +78,7 @@ class FreezeStage(RunStage[FreezeRequest, Freeze]):
         facts.append(("Tagged", f"{tagged}; `omnigraph-ops files {value.uri} --freeze {value.freeze_id}`"))
         branches = tuple((b.branch or "main", str(b.manifest_version)) for b in cut.branches)
         return View(
-            title=f"freeze {value.uri} — {what} until {_at(value.expires_at)}",
+            title=f"freeze {value.uri} — {what} until {moment_at(value.expires_at)}",
             facts=tuple(facts),
             sections=filled([Section(title="Branches", header=("Branch", "Graph version"), rows=branches)]),
         )
@@ -94,7 +92,7 @@ def unfreeze_view(report: UnfreezeReport) -> View:
 
 def hold_view(uri: str, hold: Hold) -> View:
     """A hold that was just taken. Pure."""
-    return View(title=f"hold {uri} — {hold.hold_id} until {_at(hold.expires_at)}")
+    return View(title=f"hold {uri} — {hold.hold_id} until {moment_at(hold.expires_at)}")
 
 
 def holds_view(listed: HoldList) -> View:
@@ -127,7 +125,7 @@ def _cells(hold: ListedHold) -> tuple[str, ...]:
         hold.what,
         hold.owner,
         age(hold.age_seconds or 0),
-        _at(hold.expires_at or 0),
+        moment_at(hold.expires_at or 0),
         hold.reason,
     )
 
@@ -161,7 +159,3 @@ def files_view(listed: CutFiles) -> View:
         title=f"files {listed.uri} — {count(len(listed.files), 'file')}, {human_bytes(listed.total_bytes)}",
         sections=(Section(title="Files", header=header, rows=rows),),
     )
-
-
-def _at(seconds: float) -> str:
-    return moment(int(seconds * _MICROS))
