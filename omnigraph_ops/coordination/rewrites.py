@@ -21,10 +21,6 @@ from omnigraph_ops.coordination.rewrite_journal import (
     RewriteJournal,
     TaskOrder,
     Unusable,
-    decide,
-    read_attempts,
-    rewrite_lease,
-    summary,
 )
 from omnigraph_ops.coordination.state import REWRITES_DIR
 from omnigraph_ops.errors import LeaseHeld, OpsError, StorageError
@@ -186,7 +182,7 @@ def adopt(graph: Graph, entry: TableEntry, pinned: Dataset, rewrite_id: str, pro
         progress(f"ignored in the journal of rewrite {rewrite_id}: {problem}")
     now = current(pinned)
     fates = _decide(graph, entry.path, found, now)
-    progress(f"resuming rewrite {rewrite_id}: {summary(fate for fate, _ in fates.values())}")
+    progress(f"resuming rewrite {rewrite_id}: {rewrite_journal.summary(fate for fate, _ in fates.values())}")
     planned = {t.index: t for t in found.plan.tasks} if found.plan else {}
     todo = [planned[index] for index, (fate, _) in fates.items() if fate is Fate.TODO and index in planned]
     chosen = {fate: [name for its, name in fates.values() if its is fate and name is not None] for fate in Fate}
@@ -208,7 +204,7 @@ def _decide(graph: Graph, table_path: str, found: OpenJournal, now: Current) -> 
     fits = {f.index: _fits(now, result_sources, f.result) for f in found.finished}
     fits |= {t.index: _fits(now, task_sources, t.payload) for t in (found.plan.tasks if found.plan else ())}
     return {
-        index: decide(executions.get(index, ()), fits=its, referenced=needed, whole=whole)
+        index: rewrite_journal.decide(executions.get(index, ()), fits=its, referenced=needed, whole=whole)
         for index, its in sorted(fits.items())
     }
 
@@ -257,7 +253,7 @@ def ready(graph: Graph, entry: TableEntry, rewrite_id: str, names: tuple[Attempt
     both are found out before anything is armed.
     """
     now = current(graph.open_pinned(entry))
-    found = read_attempts(graph.storage, entry.path, rewrite_id, names)
+    found = rewrite_journal.read_attempts(graph.storage, entry.path, rewrite_id, names)
     fitting = [f for f in found if isinstance(f, FinishedTask) and _fits(now, result_sources, f.result)]
     whole = intact(graph, [file for f in fitting for file in f.files])
     good = [f for f in fitting if all(file in whole for file in f.files)]
@@ -292,7 +288,7 @@ def abandon(graph: Graph, table_path: str, progress: Progress) -> None:
     if not rewrite_journal.open_journals(graph.storage, table_path):
         return
     try:
-        with rewrite_lease(graph, table_path, wait_seconds=0) as keeper:
+        with rewrite_journal.rewrite_lease(graph, table_path, wait_seconds=0) as keeper:
             for rewrite_id in rewrite_journal.open_journals(graph.storage, table_path):
                 end(graph, table_path, rewrite_id, keeper, kept=(), progress=progress)
     except LeaseHeld as error:
@@ -317,7 +313,7 @@ def _retire(graph: Graph, entry: TableEntry) -> None:
     storage = graph.storage
     if entry.branch is not None or not rewrite_journal.open_journals(storage, entry.path):
         return
-    with contextlib.suppress(OpsError), rewrite_lease(graph, entry.path, wait_seconds=0) as keeper:
+    with contextlib.suppress(OpsError), rewrite_journal.rewrite_lease(graph, entry.path, wait_seconds=0) as keeper:
         pinned = graph.open_pinned(entry)
         for rewrite_id in rewrite_journal.open_journals(storage, entry.path):
             found = adopt(graph, entry, pinned, rewrite_id, SILENT)
