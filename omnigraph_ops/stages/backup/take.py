@@ -138,12 +138,12 @@ def place_outside(graph: Graph, target: str) -> Storage:
     return destination
 
 
-def _earlier(graph: Graph, options: BackupOptions) -> tuple[Storage, Earlier] | None:
+def _earlier(graph: Graph, options: BackupOptions) -> Earlier | None:
     if options.incremental_from is None:
         return None
     storage, backup_id = backup_of(options.incremental_from, graph.storage.access)
     record = read_record(storage, backup_id)
-    return storage, Earlier(record=record, present=present_files(storage, backup_id))
+    return Earlier(storage=storage, record=record, present=present_files(storage, backup_id))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -156,7 +156,7 @@ class _Attempt:
     freeze: Freeze
     options: BackupOptions
     copier: Copier
-    earlier: tuple[Storage, Earlier] | None
+    earlier: Earlier | None
     progress: Progress
     began: float
 
@@ -227,7 +227,7 @@ class _Attempt:
             freeze_id=self.freeze.freeze_id,
             present=present_files(self.destination, self._id) if resumed else {},
             journal=read_journal(self.destination, self._id) if resumed else (),
-            earlier=self.earlier[1] if self.earlier is not None else None,
+            earlier=self.earlier,
             damaged=self._damaged(files),
             need_checksums=self.options.checksum,
         )
@@ -238,10 +238,10 @@ class _Attempt:
                 f"{done.refusal}"
             )
         if self.earlier is not None and self._came_from(done) is None:
-            storage, earlier = self.earlier
+            record = self.earlier.record
             self.progress(
-                f"no file was taken from {storage.uri(earlier.record.backup_id)}, which is a backup of "
-                f"{earlier.record.uri}, not of {self.graph.target}; all files were copied"
+                f"no file was taken from {self.earlier.storage.uri(record.backup_id)}, which is a backup of "
+                f"{record.uri}, not of {self.graph.target}; all files were copied"
             )
         return done
 
@@ -252,7 +252,7 @@ class _Attempt:
         """
         if self.earlier is None:
             return None
-        record = self.earlier[1].record
+        record = self.earlier.record
         is_of_another = record.uri != self.graph.target and not done.linked and not done.kept
         return None if is_of_another else record.backup_id
 
@@ -264,7 +264,7 @@ class _Attempt:
     def _damaged(self, files: tuple[CutFile, ...]) -> frozenset[str]:
         """Files of the cut that a verify found damaged where this backup takes or has taken files. Reads."""
         places = [self.destination] if self.claim.before is not None else []
-        places += [self.earlier[0]] if self.earlier is not None else []
+        places += [self.earlier.storage] if self.earlier is not None else []
         names, damaged = [f.file for f in files if f.kind in IMMUTABLE], set[str]()
         for place in {p.root: p for p in places}.values():
             found = damaged_files(place, names)
@@ -285,7 +285,7 @@ class _Attempt:
             source=self.graph.storage,
             destination=self.destination,
             backup_id=self._id,
-            earlier=(self.earlier[0], self.earlier[1].record.backup_id) if self.earlier is not None else None,
+            earlier=(self.earlier.storage, self.earlier.record.backup_id) if self.earlier is not None else None,
             need_checksums=self.options.checksum,
             workers=self.graph.settings.concurrency,
             pace=CopyPace(self.options.max_bytes_per_second, self._check),

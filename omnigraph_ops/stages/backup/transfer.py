@@ -88,6 +88,8 @@ IMMUTABLE = frozenset({CutFileKind.DATA, CutFileKind.DELETION, CutFileKind.INDEX
 class Earlier:
     """A finished backup whose files may be taken."""
 
+    storage: Storage
+    """Where it is."""
     record: BackupRecord
     present: Mapping[str, int]
     """Sizes of the files that it still has."""

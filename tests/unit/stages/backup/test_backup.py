@@ -45,7 +45,8 @@ def record(*files: BackedFile) -> BackupRecord:
 
 def earlier(file: CutFile, *, size: int | None = None, checksum: str | None = SUM) -> Earlier:
     backed = BackedFile(file=file.file, size=file.size, kind=file.kind, checksum=checksum)
-    return Earlier(record=record(backed), present={file.file: file.size if size is None else size})
+    present = {file.file: file.size if size is None else size}
+    return Earlier(storage=Storage("/backups"), record=record(backed), present=present)
 
 
 def journal(*files: CutFile, freeze_id: str = "one", checksum: str | None = SUM) -> list[JournalledFiles]:
