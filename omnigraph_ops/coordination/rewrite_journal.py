@@ -298,13 +298,9 @@ class TaskOrder:
 class TaskOutcome:
     """What came of an order. The result itself stays in the journal."""
 
-    index: int
-    attempt: str | None
+    name: Attempt | None = None
+    """Of the result; None where the task failed."""
     error: str | None = None
-
-    @property
-    def name(self) -> Attempt | None:
-        return None if self.attempt is None else Attempt(index=self.index, attempt=self.attempt)
 
 
 def perform(
@@ -332,7 +328,7 @@ def perform(
         files=tuple(_made(storage, order.table_path, result)),
     )
     record(storage, order.table_path, order.rewrite_id, finished)
-    return TaskOutcome(index=order.index, attempt=finished.attempt)
+    return TaskOutcome(name=finished.name)
 
 
 def _made(storage: Storage, table_path: str, result: str) -> Iterator[MadeFile]:

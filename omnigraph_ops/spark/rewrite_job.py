@@ -220,7 +220,7 @@ def execute_on_worker(uri: str, version: int, limits: TaskLimits, tries: int, or
     except OpsError as error:
         if attempt() + 1 < tries:
             raise
-        return TaskOutcome(index=order.index, attempt=None, error=str(error))
+        return TaskOutcome(error=str(error))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

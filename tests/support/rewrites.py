@@ -45,8 +45,8 @@ class Counting(InProcessExecutor):
         self.executed: list[int] = []
 
     def execute(self, dataset: Dataset, orders: Sequence[TaskOrder]) -> Iterator[TaskOutcome]:
-        for outcome in super().execute(dataset, orders):
-            self.executed.append(outcome.index)
+        for order, outcome in zip(orders, super().execute(dataset, orders), strict=True):
+            self.executed.append(order.index)
             yield outcome
             if self.dies_after is not None and len(self.executed) >= self.dies_after:
                 raise Died

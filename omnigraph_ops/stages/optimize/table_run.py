@@ -83,7 +83,7 @@ class InProcessExecutor:
                 yield perform(order, dataset, storage=self._storage, pause=self._pause)
             except OpsError as error:
                 # The other groups are none the worse for it, and are committed.
-                yield TaskOutcome(index=order.index, attempt=None, error=str(error))
+                yield TaskOutcome(error=str(error))
 
     def index(self, graph: Graph, clone: Dataset, plan: TablePlan, effort: Effort, progress: Progress) -> None:
         fold(IndexWriter.of(graph), clone, plan, lambda: None, effort, progress)
