@@ -233,14 +233,6 @@ class WholeIndex:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class IndexInParts:
-    """An index that may be made in parts: the task finds what all of them need, as the centroids of its vectors."""
-
-    name: str
-    index: IndexFold | IndexBuild
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class IndexPart:
     """The part of an index from some fragments; nothing refers to what the task writes."""
 
@@ -269,7 +261,9 @@ class IndexTaskOutcome:
     error: str | None = None
 
 
-Order = WholeIndex | IndexInParts | IndexPart | JoinedParts
+Order = IndexFold | IndexBuild | WholeIndex | IndexPart | JoinedParts
+"""A fold or build by itself is of an index that may be made in parts: the task finds what all of them need, as the
+centroids of its vectors."""
 
 
 def work_in_tasks(
@@ -284,7 +278,7 @@ def work_in_tasks(
     most = _most_parts(clone, indexes, context.defaultParallelism, graph.settings.small_table_bytes)
     groups = {index.name: groups_of(clone, most=most[index.name]) for index in indexes}
     shared = partial(index_on_worker, graph.target, graph.settings, str(clone.uri), int(clone.version))
-    found = [IndexInParts(name=index.name, index=index) for index in indexes if len(groups[index.name]) > 1]
+    found = [index for index in indexes if len(groups[index.name]) > 1]
     # What is wrong with one of them, its own task says.
     new = {done.name: done.new for done in _in_job(context, partial(shared, {}), found) if done.new}
     parts = [IndexPart(name=name, fragments=group) for name in new for group in groups[name]]
@@ -359,14 +353,14 @@ def index_on_worker(  # noqa: PLR0917 - what the tasks of a job share, and the o
     try:
         return _perform(graph, uri, since, new, order)
     except OpsError as error:
-        done = not isinstance(order, IndexPart | IndexInParts) and _has_been_done(graph, uri, since, order.name)
+        done = isinstance(order, WholeIndex | JoinedParts) and _has_been_done(graph, uri, since, order.name)
         return IndexTaskOutcome(name=order.name, error=None if done else str(error))
 
 
 def _perform(graph: Graph, uri: str, since: int, new: Mapping[str, NewIndex], order: Order) -> IndexTaskOutcome:
     writer = IndexWriter.of(graph)
-    if isinstance(order, IndexInParts):
-        found = made_anew(writer, graph.lance.open(uri, version=since), order.index)
+    if isinstance(order, IndexFold | IndexBuild):
+        found = made_anew(writer, graph.lance.open(uri, version=since), order)
         return IndexTaskOutcome(name=order.name, new=found)
     if isinstance(order, IndexPart):
         part = writer.part(graph.lance.open(uri, version=since), new[order.name], order.fragments)
