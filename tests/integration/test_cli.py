@@ -60,8 +60,10 @@ FIELDS = {
     "plan": {"uri", "stamp", "graph_version", "tables", "not_after_us", "left"},
     "optimize": {"uri", "tables", "bytes_rewritten", "bytes_planned", "bytes_ingested", "write_amplification"},
     "audit": {"uri", "entries", "unreadable"},
-    "repair": {"uri", "confirm", "force", "manifest_version", "tables", "digest"},
-    "repair --confirm": {"uri", "confirm", "force", "manifest_version", "tables", "digest"},
+    **{
+        verb: {"uri", "confirm", "force", "manifest_version", "tables", "digest", "already_published"}
+        for verb in ("repair", "repair --confirm")
+    },
     "cleanup --keep 1 --confirm": {
         "uri",
         "keep_versions",

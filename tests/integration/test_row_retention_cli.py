@@ -100,7 +100,10 @@ class TestShell:
     @pytest.mark.parametrize(
         ("options", "words"),
         [
-            ("", "name --table, --property and --older-than, or --policies FILE"),
+            (
+                "",
+                "(--policies FILE), or in a shell give --table, --property and --older-than",
+            ),
             ("--table table:items --policies x", "--policies carries what --table say; leave them out"),
             ("--plan x --max-share 0.9", "carries its own policy"),
         ],
