@@ -119,12 +119,19 @@ def count_below(dataset: Dataset, clock: Clock, cut: int) -> int:
 
 
 def columns_below(dataset: Dataset, clock: Clock, cut: int, columns: Sequence[str]) -> Rows:
-    """Some columns of the rows strictly below the cut. Reads."""
+    """Some columns of the rows strictly below the cut, dates and times as text. Reads."""
     with lance_errors(f"read the expired rows of {dataset.uri}"):
         found = dataset.to_table(columns=list(columns), filter=clock.below(cut)).combine_chunks()
-    # In Python, a date64 has no time of day.
-    times = [pa.timestamp("ms", "UTC") if pa.types.is_date64(kind) else kind for kind in found.schema.types]
-    return found.cast(pa.schema(list(zip(found.schema.names, times, strict=True))))
+    return pa.table([_as_text(column) for column in found.columns], names=found.schema.names)
+
+
+def _as_text(column: pa.ChunkedArray) -> pa.ChunkedArray:
+    """Dates and times as ISO 8601, others as they are. Python knows no year below 1, and no time of a date64. Pure."""
+    if pa.types.is_date32(column.type):
+        return column.cast(pa.string())
+    if pa.types.is_date64(column.type):
+        return pc.strftime(column.cast(pa.timestamp("ms")), format="%Y-%m-%dT%H:%M:%SZ")
+    return column
 
 
 def ids_below(dataset: Dataset, clock: Clock, cut: int) -> Keys:
@@ -157,6 +164,16 @@ def touching(dataset: Dataset, columns: Sequence[str], keys: Keys) -> Keys:
             for batch in dataset.scanner(columns=["id", *columns]).to_batches()
         ]
     return pa.chunked_array(found, pa.string()).combine_chunks()
+
+
+def ends_besides(dataset: Dataset, columns: Sequence[str], keys: Keys, edges: Keys) -> Keys:
+    """Those of the keys that another edge than those has in one of the columns. Reads three columns."""
+    found = list[Keys]()
+    with lance_errors(f"look for edges in {dataset.uri}"):
+        for batch in dataset.scanner(columns=["id", *columns]).to_batches():
+            others = batch.filter(pc.invert(pc.is_in(batch.column("id"), value_set=edges)))
+            found += [among(others.column(column), keys) for column in columns]
+    return pa.chunked_array(found, keys.type).combine_chunks()
 
 
 def delete_below(dataset: Dataset, clock: Clock, cut: int) -> int:

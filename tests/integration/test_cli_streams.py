@@ -141,7 +141,7 @@ def test_a_question_that_nobody_can_see_has_no_answer(monkeypatch: pytest.Monkey
 
     monkeypatch.setattr(sys, "stdin", Keyboard("yes\n"))
     monkeypatch.setattr(sys, "stderr", Full())
-    asked = argparse.Namespace(verb="cleanup", yes=False, json=False)
+    asked = argparse.Namespace(verb="cleanup", options={}, json=False)
     with lossy_stderr(own_process=False), pytest.raises(ApprovalMissing, match="cannot be shown on stderr"):
         require_consent(asked, "s3://bucket/kb")
 

@@ -636,6 +636,31 @@ class TestThroughTheEngine:
         assert (f"edges of deleted nodes are left ({left})" in (stats.error or "")) == refused
         assert engine.calls.count("merge") == (6 if refused else 2)
 
+    def test_edges_of_a_node_with_an_edge_that_came_during_the_merge_stay(self, demo_graph: DemoGraph) -> None:
+        """Somebody was told that this edge is written: who loads the node again has its edges."""
+        graph, plan = self.planned(demo_graph, 6)
+        rows = expiring(graph, plan)
+        key = next(key for key, ids in rows.items() if key != PERSON and ids)
+        told = set[object]()
+
+        class Beside(Deletes):
+            def mutate(self, root: str, branch: str, query: str, params: Mapping[str, object]) -> int:
+                if "merge" in self.calls:
+                    told.update(params.values())
+                return super().mutate(root, branch, query, params)
+
+            def merge(self, root: str, source: str, target: str) -> None:
+                self._do("merge")
+                write(graph, key, copies("acknowledged-", 1))
+                write(graph, PERSON, lambda head: head.delete(f"id in ({', '.join(map(repr, rows[PERSON]))})"))
+
+        (stats,) = expire_rows(graph, plan, engine=Beside(graph, rows)).tables
+        edges = graph.open_head(entry_of(graph, key)).to_table(columns=["id", "src", "dst"]).to_pylist()
+        (ends,) = ({edge["src"], edge["dst"]} for edge in edges if edge["id"].startswith("acknowledged-"))
+        assert told and not ends & told
+        assert f"{len(edges):,} of {key}" in (stats.error or "")
+        assert stats.rows_removed == len(rows[PERSON])
+
     def test_a_plan_without_an_engine_refuses_what_no_release_of_the_stamp_can_delete(
         self, demo_graph: DemoGraph, stamp: int
     ) -> None:

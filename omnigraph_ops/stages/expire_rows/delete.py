@@ -38,7 +38,7 @@ from omnigraph_ops.graph.graph import Graph, spec_of
 from omnigraph_ops.graph.schema import read_type_facts
 from omnigraph_ops.graph.sidecars import engine_root
 from omnigraph_ops.graph.state import TableEntry
-from omnigraph_ops.lance.rows import Keys, Rows, among, besides, ids_left
+from omnigraph_ops.lance.rows import Keys, Rows, among, besides, ends_besides, ids_left
 from omnigraph_ops.models.rows import EdgeRows, RowRetentionPlan, TableRowPlan, TableRowStats
 from omnigraph_ops.progress import Progress
 from omnigraph_ops.quantities import count
@@ -63,8 +63,8 @@ _MAIN = "main"
 _PAUSE_SECONDS = 0.5
 _POLL_SECONDS = 0.2
 _DANGLING = (
-    "edges of deleted nodes are left ({edges}): another engine process undid a part of the merge; delete them with the "
-    "engine, by `from` and `to`, while nobody else writes"
+    "edges of deleted nodes are left ({edges}): another engine process put them back or added them during the merge; "
+    "load the nodes again, or delete the edges with the engine, by `from` and `to`, while nobody else writes"
 )
 
 
@@ -272,46 +272,57 @@ class ExpiringTable:
             self.merging(0, ())
             raise doubt or EngineConflict(f"the merge of {self.table.table_key} is not in effect")
         gone = besides(base.ids, ids_left(aged.dataset, base.ids))
-        problems = [aged.lost_renewals(self.graph, base.entry, gone), self._finish_merge(gone)]
+        renewed = aged.lost_renewals(self.graph, base.entry, gone)
+        if renewed is None:  # who loads such rows again wants their edges
+            self._finish_merge(base, gone)
         state = state_of(self.graph, self.plan.branch)
         left = {key: len(ids_left(dataset_in(self.graph, state, key), ids)) for key, ids in base.edges.items()}
         return TableRowStats(
             table_key=self.table.table_key,
             rows_removed=len(gone),
             edges=_counts({key: len(ids) - left[key] for key, ids in base.edges.items()}),
-            error="; ".join(filter(None, problems)) or None,
+            error="; ".join(filter(None, (renewed, self._said_of_dangling(gone)))) or None,
         )
 
-    def _finish_merge(self, gone: Keys) -> str | None:
-        """Delete the edges of nodes that are gone, where some are left; which ones stay, in a sentence. Destroys."""
-        again = again_after(EngineConflict, EngineRecovery, EngineTimeout, graph=self.graph, pause=_PAUSE_SECONDS)
-        with contextlib.suppress(RetryError, OpsError):
-            again(self._delete_dangling, gone)
-        left = self._dangling(self.plan.branch, gone)
+    def _said_of_dangling(self, gone: Keys) -> str | None:
+        """Which edges are left at nodes that are gone, None where there are none. Reads."""
+        aged = self._aged(self.plan.branch)
+        nodes = besides(gone, ids_left(aged.dataset, gone))
+        left = edges_at(self.graph, aged.state, self.ends, nodes)
         edges = ", ".join(f"{len(ids):,} of {key}" for key, ids in left.items() if len(ids))
         return _DANGLING.format(edges=edges) if edges else None
 
-    def _dangling(self, branch: str | None, gone: Keys) -> dict[str, Keys]:
-        """The edges at those of the nodes that nobody made anew. Reads."""
-        aged = self._aged(branch)
-        return edges_at(self.graph, aged.state, self.ends, besides(gone, ids_left(aged.dataset, gone)))
+    def _finish_merge(self, base: _Base, gone: Keys) -> None:
+        """Delete what the merge was to take of the edges of nodes that are gone, as far as it can be done. Destroys."""
+        again = again_after(EngineConflict, EngineRecovery, EngineTimeout, graph=self.graph, pause=_PAUSE_SECONDS)
+        with contextlib.suppress(RetryError, OpsError):
+            again(self._delete_put_back, base, gone)
 
-    def _delete_dangling(self, gone: Keys) -> None:
-        """As an attempt, of the edges alone; other edges of their nodes are none. Destroys edges.
+    def _finishable(self, aged: Aged, base: _Base, gone: Keys) -> Keys:
+        """Those of the nodes that nobody made anew, and that have no edge but what the merge was to take. Reads."""
+        nodes = besides(gone, ids_left(aged.dataset, gone))
+        for end in self.ends:
+            edges = dataset_in(self.graph, aged.state, end.table_key)
+            nodes = besides(nodes, ends_besides(edges, end.columns, nodes, base.edges[end.table_key]))
+        return nodes
+
+    def _delete_put_back(self, base: _Base, gone: Keys) -> None:
+        """As an attempt, of the edges that another process put back. Destroys edges.
 
         Raises:
             EngineFailure: the engine refused, or deleted something else; nothing was merged.
         """
-        target = self.plan.branch
-        if not any(map(len, self._dangling(target, gone).values())):
+        target, aged = self.plan.branch, self._aged(self.plan.branch)
+        left = edges_at(self.graph, aged.state, self.ends, self._finishable(aged, base, gone))
+        if not any(map(len, left.values())):
             return
         self._wait_until_ready()
         self._refuse_unwritable()
         with self.branches.branch(target or _MAIN) as name:
-            aged, dangling = self._aged(name), self._dangling(name, gone)
-            wanted = rows_in(self.graph, aged.state)
-            wanted |= {key: wanted[key] - len(ids) for key, ids in dangling.items()}
-            nodes = besides(gone, ids_left(aged.dataset, gone))
+            aged = self._aged(name)
+            nodes = self._finishable(aged, base, gone)
+            wanted, left = rows_in(self.graph, aged.state), edges_at(self.graph, aged.state, self.ends, nodes)
+            wanted |= {key: wanted[key] - len(ids) for key, ids in left.items()}
             for key, column in ((end.table_key, column) for end in self.ends for column in end.columns):
                 # Read anew for each column: 0.7.2 commits a delete that matches nothing, and does not publish it.
                 at = ids_left(dataset_in(self.graph, state_of(self.graph, name), key), nodes, column).unique()
@@ -319,6 +330,7 @@ class ExpiringTable:
             if rows_in(self.graph, state_of(self.graph, name)) != wanted:
                 raise EngineFailure("the engine deleted other edges than those that were left; nothing was merged")
             with self.branches.turn():
+                self.merging(len(base.ids), _counts({key: len(edges) for key, edges in base.edges.items()}))
                 self.branches.merge(name, target or _MAIN)
 
     def _wait_until_ready(self) -> None:

@@ -12,7 +12,6 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from datetime import date, datetime
 from enum import StrEnum
 from typing import TypeAlias
 
@@ -108,7 +107,7 @@ class Deletion:
         lines, size = list[str](), 0
         for batch in rows.to_batches(max_chunksize=ROWS_PER_LOAD):
             for row in batch.to_pylist():
-                lines.append(json.dumps(self._line(row, given), default=_iso))
+                lines.append(json.dumps(self._line(row, given)))
                 size += len(lines[-1]) + self.facts.vector_bytes
                 if len(lines) == ROWS_PER_LOAD or size >= BYTES_PER_LOAD:
                     yield Load(lines=tuple(lines))
@@ -144,11 +143,6 @@ def _each(values: Sequence[object], statement: str, scalar: str) -> Iterator[Que
 
 def _delete(type_name: str, where: str) -> Query:
     return Query(text=f"query expire() {{ delete {type_name} where {where} }}")
-
-
-def _iso(value: date | datetime) -> str:
-    """A Date or DateTime as a line of JSON has it. Pure."""
-    return value.isoformat()
 
 
 def deletion_of(
