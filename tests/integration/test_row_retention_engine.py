@@ -395,7 +395,7 @@ class TestThroughTheEngine:
 
     @pytest.mark.parametrize(
         ("problem", "branches"),
-        [(EngineConflict("stale view"), 1), (EngineRecovery("pending Load"), 1), (EngineRowConflict("merge"), 2)],
+        [(EngineConflict("stale view"), 1), (EngineRecovery("pending Load"), 2), (EngineRowConflict("merge"), 2)],
     )
     def test_a_branch_is_merged_again_unless_its_rows_were_changed(
         self, demo_graph: DemoGraph, problem: EngineFailure, branches: int

@@ -180,11 +180,13 @@ class ExpiringTable:
     def _merged(self, name: str, base: _Base) -> EngineFailure | None:
         """Merge until no other writer is faster; why it is in doubt whether it landed, or None. Destroys rows.
 
-        What others publish meanwhile leaves the branch as it is: only where they changed its rows is it of no use.
+        What others publish meanwhile leaves the branch as it is: only where they changed its rows is it of no use. A
+        merge that wants something recovered may have left a sidecar of its own, which an engine settles that opens the
+        graph, as it does to delete the branch.
         """
         for _ in range(ATTEMPTS):
             doubt = self._merge(name, base)
-            if isinstance(doubt, EngineRowConflict) or not isinstance(doubt, EngineConflict | EngineRecovery):
+            if isinstance(doubt, EngineRowConflict) or not isinstance(doubt, EngineConflict):
                 break
             self.progress(f"{self.table.table_key}: merges again: {doubt}")
             try:
