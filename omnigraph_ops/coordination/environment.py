@@ -1,13 +1,13 @@
 """What coordination rests on outside of the graph: processes that can be told apart, and a store that can be trusted.
 
-A publish needs space to its end: while a sidecar waits on a full disk, the engine cannot open the graph.
-
 A record names the process that wrote it, and whoever reads it on the same machine is told whether that still runs.
 
 A store must create if absent, and its clock must agree with ours: what is old here must be old there, or nothing is
 removed for its age. Ages are differences between times of two clocks: the store stamps files, engines and holders of
 leases and holds write times of their own, and this host says what time it is now. A host that is days ahead finds
 running writes old, holds expired and leases dead.
+
+And a publish needs space to its end: while a sidecar waits on a full disk, the engine cannot open the graph.
 """
 
 from __future__ import annotations

@@ -67,6 +67,8 @@ class TaskIds:
     approve: str = ""
     """Empty, here and below: there is no such task."""
     apply: str = ""
+    others: tuple[str, ...] = ()
+    """Those that do the work of a stage which asks nobody."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

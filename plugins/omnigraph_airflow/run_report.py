@@ -28,7 +28,6 @@ from omnigraph_ops.views.markdown import facts as markdown_facts
 from omnigraph_ops.views.view import Section, View, first
 
 _MOST_ROWS = 50
-_MORE_TASKS = {"optimize": ("optimize_table", "submit_rewrite", "summarize")}
 _SPARED = (SkipReason.BELOW_THRESHOLDS, SkipReason.AUTO_OFF)
 
 
@@ -246,7 +245,7 @@ def _sections(facts: RunFacts) -> Iterator[str]:
 def _no_result(facts: RunFacts, stage: str) -> str:
     """Why a stage left nothing to tell: its tasks failed, or none of them began. Pure."""
     of = tasks_by_stage()[stage]
-    mine = (of.plan, of.approve, of.apply, *_MORE_TASKS.get(stage, ()))
+    mine = (of.plan, of.approve, of.apply, *of.others)
     red = {re.sub(r"_\d+$", "", name) for name, state in facts.states.items() if state == "failed"}
     named = " and ".join(f"`{task}`" for task in mine if task in red)
     return f"No result: {named} failed, see *Failed* above." if named else "Not reached."

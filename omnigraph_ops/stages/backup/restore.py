@@ -186,7 +186,7 @@ def _claim_place(destination: Storage, record: BackupRecord) -> dict[str, int]:
         _drop_note(destination, record)
         raise InvalidInput(
             f"a killed restore had put every file of this backup at {destination.root}, and somebody wrote there since "
-            f"({since[0]}); its note is removed, so that the graph opens; nothing else was written, and nothing was "
+            f"({since[0]}); its note is removed; nothing else was written, and nothing was "
             "compared; go on with `omnigraph-ops check`"
         )
     destination.write(RESTORING_PATH, record.digest.encode())

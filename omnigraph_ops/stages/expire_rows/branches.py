@@ -23,6 +23,7 @@ from omnigraph_ops.stages.recovery.empty_references import remove_references_of
 from omnigraph_ops.stages.recovery.half_made import remove_half_made_of
 from omnigraph_ops.stages.recovery.recover import withdraw_expiry
 
+_MAIN = "main"
 _DROPS = 5
 _PAUSE_SECONDS = 0.5
 
@@ -55,12 +56,12 @@ class ExpiryBranches:
             raise GraphFrozen(f"this attempt deleted no row of {self.table_key}: {error}") from None
 
     @contextlib.contextmanager
-    def branch(self, parent: str) -> Iterator[str]:
-        """A fresh branch, which goes in every outcome. Writes."""
+    def branch(self, parent: str | None) -> Iterator[str]:
+        """A fresh branch of another, of main where that is None; it goes in every outcome. Writes."""
         name = f"{EXPIRY_BRANCH_PREFIX}{new_ulid().lower()}"
         try:
             with self.turn():
-                self.engine.create_branch(self.root, name, parent)
+                self.engine.create_branch(self.root, name, parent or _MAIN)
             yield name
         except (EngineFailure, DatasetMissing) as error:
             # Its process has ended, and nobody else writes on that branch. What it left would stop this run, where the
@@ -76,9 +77,9 @@ class ExpiryBranches:
         finally:
             drop_branch(self.graph, self.engine, self.root, name, self.progress)
 
-    def merge(self, name: str, target: str) -> None:
-        """Merge a branch into another, in the turn of the caller. Destroys rows there."""
-        self.engine.merge(self.root, name, target)
+    def merge(self, name: str, target: str | None) -> None:
+        """Merge a branch into another, into main where that is None, in the turn of the caller. Destroys rows there."""
+        self.engine.merge(self.root, name, target or _MAIN)
 
     def tell(self, name: str, steps: Iterable[Step], rows: int) -> None:
         """Have the engine do these steps, which are about so many rows, on a branch. Destroys rows there."""

@@ -59,7 +59,6 @@ from omnigraph_ops.stages.expire_rows.statements import Deletion, deletion_of, e
 from omnigraph_ops.stages.recovery.recover import recover
 
 ATTEMPTS = 5
-_MAIN = "main"
 _PAUSE_SECONDS = 0.5
 _POLL_SECONDS = 0.2
 _DANGLING = (
@@ -95,6 +94,10 @@ class _Base:
         gone = {table_key: len(self.ids), **{key: len(edges) for key, edges in self.edges.items()}}
         return {key: rows - gone.get(key, 0) for key, rows in self.rows.items()}
 
+    def takes(self) -> tuple[int, tuple[EdgeRows, ...]]:
+        """How many rows and edges a merge takes. Pure."""
+        return len(self.ids), _counts({key: len(edges) for key, edges in self.edges.items()})
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ExpiringTable:
@@ -106,7 +109,6 @@ class ExpiringTable:
     deletion: Deletion
     ends: tuple[EdgeEnds, ...]
     branches: ExpiryBranches
-    progress: Progress
     merging: Callable[[int, tuple[EdgeRows, ...]], None]
     """Called right before a merge, with how many rows and edges it takes."""
 
@@ -139,7 +141,7 @@ class ExpiringTable:
 
     def _say_why(self, attempt: RetryCallState) -> None:
         problem = attempt.outcome.exception() if attempt.outcome is not None else None
-        self.progress(f"{self.table.table_key}: attempt {attempt.attempt_number} of {ATTEMPTS}: {problem}")
+        self.branches.progress(f"{self.table.table_key}: attempt {attempt.attempt_number} of {ATTEMPTS}: {problem}")
 
     def _nothing_left(self) -> bool:
         self._wait_until_ready()
@@ -165,9 +167,9 @@ class ExpiringTable:
         if self._nothing_left():
             return TableRowStats(table_key=self.table.table_key)
         self._refuse_unwritable()
-        with self.branches.branch(self.plan.branch or _MAIN) as name:
+        with self.branches.branch(self.plan.branch) as name:
             base = self._base(name)
-            self.progress(f"{self.table.table_key}: {count(len(base.ids), 'row')} to delete on branch {name}")
+            self.branches.progress(f"{self.table.table_key}: {count(len(base.ids), 'row')} to delete on branch {name}")
             self.branches.tell(name, self.deletion.steps(self.table.cut, base.named, name), len(base.ids))
             if (wrong := self._wrong_on(name, base)) is not None:
                 raise EngineFailure(wrong)
@@ -186,9 +188,9 @@ class ExpiringTable:
         """
         for _ in range(ATTEMPTS):
             doubt = self._merge(name, base)
-            if isinstance(doubt, EngineRowConflict) or not isinstance(doubt, EngineConflict):
+            if not isinstance(doubt, EngineConflict) or isinstance(doubt, EngineRowConflict):
                 break
-            self.progress(f"{self.table.table_key}: merges again: {doubt}")
+            self.branches.progress(f"{self.table.table_key}: merges again: {doubt}")
             try:
                 self._wait_until_ready()
             except GraphFrozen:
@@ -205,9 +207,9 @@ class ExpiringTable:
         with self.branches.turn() as keeper:
             self._approved(self.plan.branch)
             keeper.assert_held()
-            self.merging(len(base.ids), _counts({key: len(edges) for key, edges in base.edges.items()}))
+            self.merging(*base.takes())
             try:
-                self.branches.merge(name, self.plan.branch or _MAIN)
+                self.branches.merge(name, self.plan.branch)
             except (EngineConflict, EngineRecovery, EngineTimeout) as error:
                 # Another engine that opened the graph may have taken the merge for dead and finished it.
                 if isinstance(error, EngineConflict):
@@ -274,19 +276,20 @@ class ExpiringTable:
             self.merging(0, ())
             raise doubt or EngineConflict(f"the merge of {self.table.table_key} is not in effect")
         gone = besides(base.ids, ids_left(aged.dataset, base.ids))
-        renewed = aged.lost_renewals(self.graph, base.entry, gone)
-        if renewed is None:  # who loads such rows again wants their edges
+        renewed, dangling = aged.lost_renewals(self.graph, base.entry, gone), self._dangling(gone)
+        if dangling and renewed is None:  # who loads renewed rows again wants their edges
             self._finish_merge(base, gone)
+            dangling = self._dangling(gone)
         state = state_of(self.graph, self.plan.branch)
         left = {key: len(ids_left(dataset_in(self.graph, state, key), ids)) for key, ids in base.edges.items()}
         return TableRowStats(
             table_key=self.table.table_key,
             rows_removed=len(gone),
             edges=_counts({key: len(ids) - left[key] for key, ids in base.edges.items()}),
-            error="; ".join(filter(None, (renewed, self._said_of_dangling(gone)))) or None,
+            error="; ".join(filter(None, (renewed, dangling))) or None,
         )
 
-    def _said_of_dangling(self, gone: Keys) -> str | None:
+    def _dangling(self, gone: Keys) -> str | None:
         """Which edges are left at nodes that are gone, None where there are none. Reads."""
         aged = self._aged(self.plan.branch)
         nodes = besides(gone, ids_left(aged.dataset, gone))
@@ -320,7 +323,7 @@ class ExpiringTable:
             return
         self._wait_until_ready()
         self._refuse_unwritable()
-        with self.branches.branch(target or _MAIN) as name:
+        with self.branches.branch(target) as name:
             aged = self._aged(name)
             nodes = self._finishable(aged, base, gone)
             wanted, left = rows_in(self.graph, aged.state), edges_at(self.graph, aged.state, self.ends, nodes)
@@ -332,8 +335,8 @@ class ExpiringTable:
             if rows_in(self.graph, state_of(self.graph, name)) != wanted:
                 raise EngineFailure("the engine deleted other edges than those that were left; nothing was merged")
             with self.branches.turn():
-                self.merging(len(base.ids), _counts({key: len(edges) for key, edges in base.edges.items()}))
-                self.branches.merge(name, target or _MAIN)
+                self.merging(*base.takes())
+                self.branches.merge(name, target)
 
     def _wait_until_ready(self) -> None:
         """Let writers at work disarm, and finish what may be finished, for as long as a committer waits. Writes."""
@@ -348,7 +351,7 @@ class ExpiringTable:
                     raise
                 why = str(pending)
             if why != said:
-                self.progress(f"{self.table.table_key}: waits for {seconds:g} s at most: {why}")
+                self.branches.progress(f"{self.table.table_key}: waits for {seconds:g} s at most: {why}")
                 said = why
             recover(self.graph)
             self.graph.run.pause(_POLL_SECONDS)
@@ -388,6 +391,5 @@ def expiring_table(
         deletion=deletion,
         ends=ends,
         branches=branches,
-        progress=progress,
         merging=merging,
     )

@@ -1,10 +1,10 @@
 """What the engine is told to delete expired rows, per what its language can say. Pure.
 
 A mutation compares one property with one value. Integers compare; a Date or a DateTime does not, on either
-generation, so those rows are named: a load replaces them by rows that have nothing but the id and a mark, and one
-statement deletes what has the mark. A type that such a row does not fit is deleted by a statement per key, but not by
-the releases before 0.9.0: they commit to every edge table beside a node type with each delete and publish only those
-that lost edges.
+generation, so those rows are named: a load replaces them by rows of the same id with a mark, and one statement deletes
+what has the mark. Rows that no load can mark are deleted by a statement per key. The releases before 0.9.0 commit to
+every edge table beside a node type with each delete and publish only those that lost edges, so there such rows are
+marked by an update per key.
 """
 
 from __future__ import annotations
@@ -97,7 +97,7 @@ class Deletion:
             case Way.KEYS:
                 yield from self._by_key(rows, f"delete {name}")
             case Way.MARK:
-                yield from self._loads(rows, {**self.facts.blanks, str(marker): mark})
+                yield from self._loads(rows, {**self.facts.blanks, marker: mark})
                 yield _delete(name, f'{marker} = "{mark}"')
             case Way.MARK_KEYS:
                 yield from self._by_key(rows, f'update {name} set {{ {marker}: "{mark}" }}')
@@ -193,10 +193,10 @@ def _why_unmarkable(spec: TableSpec, facts: TypeFacts) -> str | None:
     """Why a load cannot mark the rows of a type, None when it can. Pure."""
     if facts.required_blobs:
         return f"a row whose Blob {facts.required_blobs[0]!r} is required cannot be marked"
-    return "this type has no plain String property for a mark" if _marker(spec, facts) is None else None
+    return None if _marker(spec, facts) else "this type has no plain String property for a mark"
 
 
-def _marker(spec: TableSpec, facts: TypeFacts) -> str | None:
-    """The property that takes the mark; of edges none that the language takes for an endpoint. Pure."""
+def _marker(spec: TableSpec, facts: TypeFacts) -> str:
+    """The property that takes the mark, empty without one; of edges none that the language takes for an end. Pure."""
     taken = () if spec.is_node else _ENDS.values()
-    return next((name for name in facts.plain_strings if name not in taken), None)
+    return next((name for name in facts.plain_strings if name not in taken), "")

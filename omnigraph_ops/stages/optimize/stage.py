@@ -103,7 +103,7 @@ class OptimizeStage(RunStage[OptimizeRequest, OptimizeReport]):
     report_type = OptimizeReport
     fence_help = f"{WRITERS_REFUSED} (implies --exclusive)."
     spark_help = "Submit rewrites above OMNIGRAPH_OPS_SPARK_THRESHOLD_BYTES to this Spark master."
-    tasks = TaskIds(plan="plan_optimize")
+    tasks = TaskIds(plan="plan_optimize", others=("optimize_table", "submit_rewrite", "summarize"))
     form = (
         FormField(name="max_bytes", title="Write at most"),
         FormField(name="max_tables", title="At most so many tables"),

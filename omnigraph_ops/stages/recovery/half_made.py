@@ -70,6 +70,10 @@ class HalfMade:
         """Whether only a run of this tool makes a branch of that name, with the lease. Pure."""
         return self.branch.startswith(EXPIRY_BRANCH_PREFIX)
 
+    def is_left(self, changed_at: float, latest: float) -> bool:
+        """Whether what changed then is of no writer that is at work, which may have written after `latest`. Pure."""
+        return self.is_of_row_expiry or changed_at <= latest
+
     @property
     def changed_at(self) -> float:
         """When its versions were written, in seconds since the epoch: a retry adds a transaction. Pure."""
@@ -225,10 +229,11 @@ def settle_half_made(graph: Graph, grace: float) -> Iterator[RecoveryOutcome]:
     """
     latest = time.time() - grace
     halves = _unsettled(graph)
-    old = [half for half in halves if not half.is_of_row_expiry and half.changed_at <= latest]
+    left = [half for half in halves if half.is_left(half.changed_at, latest)]
+    ours = [half for half in left if half.is_of_row_expiry]
     # Without a grace period no age is told.
-    problem = clock_problem(graph.storage) if old and grace > 0 else None
-    ready = [half for half in halves if half.is_of_row_expiry or (half in old and problem is None)]
+    problem = clock_problem(graph.storage) if left != ours and grace > 0 else None
+    ready = left if problem is None else ours
     if ready:
         with committer_turn(graph, "recover half-made branches", wait_seconds=0) as keeper:
             refuse_frozen(graph)
@@ -236,11 +241,11 @@ def settle_half_made(graph: Graph, grace: float) -> Iterator[RecoveryOutcome]:
             yield from _settle(graph, [half for half in _unsettled(graph) if half in ready], latest, keeper)
             # The files in the commit graph of a branch that went are without a reference now, too.
             gone = {half.branch for half in ready if half.has_reference}
-            rest = [half for half in _unsettled(graph) if half.branch in gone]
-            rest = [half for half in rest if half.is_of_row_expiry or half.changed_at <= latest]
+            again = (half for half in _unsettled(graph) if half.branch in gone)
+            rest = [half for half in again if half.is_left(half.changed_at, latest)]
             yield from _settle(graph, rest, latest, keeper)
     for half in (half for half in halves if half not in ready):
-        yield _outcome(half, "deferred", _YOUNG if half not in old else f"{problem}; {_SET_CLOCK}")
+        yield _outcome(half, "deferred", f"{problem}; {_SET_CLOCK}" if half in left else _YOUNG)
 
 
 def remove_half_made_of(graph: Graph, branch: str) -> None:
@@ -299,7 +304,7 @@ def _refer(graph: Graph, half: HalfMade) -> None:
 def _remove(graph: Graph, half: HalfMade, latest: float) -> None:
     if _files(graph, half.folder) != half.files:
         raise StorageError(f"{half.folder} changed while it was looked at")
-    paths = [file.path for file in half.files if half.is_of_row_expiry or file.modified_at <= latest]
+    paths = [file.path for file in half.files if half.is_left(file.modified_at, latest)]
     for fault in remove_files(graph.storage, paths)[:1]:
         raise StorageError(f"cannot remove {fault.path}: {fault.reason}")
     for folder in (*(f"{half.folder}{part.rstrip('/')}" for part in _BARE), half.folder):

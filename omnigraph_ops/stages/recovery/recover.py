@@ -39,7 +39,7 @@ from omnigraph_ops.stages.recovery.check import check
 from omnigraph_ops.stages.recovery.empty_references import settle_empty_references, unlistable
 from omnigraph_ops.stages.recovery.half_made import settle_half_made
 from omnigraph_ops.stages.recovery.proofs import Unpublishable
-from omnigraph_ops.stages.recovery.unpublished import publish_leftovers, put_back, roll_back
+from omnigraph_ops.stages.recovery.unpublished import left_by_freeze, publish_leftovers, put_back, roll_back
 from omnigraph_ops.stages.recovery.verdict import Judgement, judged_sidecar
 
 RECOVERY_ACTOR = "omnigraph:recovery"
@@ -84,7 +84,7 @@ def _finished_by(graph: Graph, finish: Callable[[Graph], Iterator[RecoveryOutcom
     try:
         yield from finish(graph)
     except GraphFrozen as error:
-        yield RecoveryOutcome(operation_id="", table_key="", action="deferred", detail=str(error))
+        yield left_by_freeze(error)
     except (LeaseHeld, OperatorNeeded):
         return
     except _OF_ONE as error:

@@ -180,13 +180,18 @@ def publish_leftovers(graph: Graph) -> Iterator[RecoveryOutcome]:
     yield from (outcome for outcome in told if outcome is not None)
 
 
-def _frozen(graph: Graph, table_key: str | None = None) -> RecoveryOutcome | None:
-    """What is said of that table, or of the graph, where it is frozen, else None. Reads."""
+def _frozen(graph: Graph, table_key: str) -> RecoveryOutcome | None:
+    """What is said of a table that is frozen, None where it is not. Reads."""
     try:
         refuse_frozen(graph, table_key)
     except GraphFrozen as error:
-        return RecoveryOutcome(operation_id="", table_key="", action="deferred", detail=str(error))
+        return left_by_freeze(error)
     return None
+
+
+def left_by_freeze(error: GraphFrozen) -> RecoveryOutcome:
+    """What became of something that waits for the end of a freeze. Pure."""
+    return RecoveryOutcome(operation_id="", table_key="", action="deferred", detail=str(error))
 
 
 def _publish(graph: Graph, table_key: str) -> RecoveryOutcome | None:
