@@ -44,13 +44,13 @@ pytestmark = pytest.mark.slow
 SMALL = {"loads": 3, "rows": 12, "node_types": 2}
 PERSON = "node:Person"
 _SLOW = """
-import sys, time
+import os, sys, time
 from omnigraph_ops.cli import main
 from omnigraph_ops.stages.optimize import table_run
 
 real = table_run.plan_tasks
 def slow(*arguments):
-    print("slow", flush=True)
+    os.write(1, b"slow\\n")  # at once: two tables may be planned together
     time.sleep(120)
     return real(*arguments)
 table_run.plan_tasks = slow
@@ -67,7 +67,7 @@ sys.argv = ["omnigraph-ops", *sys.argv[1:]]
 sys.exit(main())
 """
 _WAITING = """
-import sys
+import os, sys
 from omnigraph_ops.coordination import lease
 from omnigraph_ops.cli import main
 
@@ -76,7 +76,7 @@ waits = lease._Turns.wait
 def telling(turns, pause):
     if not getattr(lease, "told", False):
         lease.told = True
-        print("waits", flush=True)
+        os.write(1, b"waits\\n")  # at once: other threads wait, too
     waits(turns, pause)
 
 lease._Turns.wait = telling
