@@ -9,8 +9,7 @@ from __future__ import annotations
 from pathlib import Path
 from urllib.parse import urlsplit
 
-__version__ = "0.2.0"
-
+from omnigraph_ops import __version__ as __version__
 
 _PACKAGE = Path(__file__).resolve().parent
 _IN_WHEEL, _IN_CHECKOUT = _PACKAGE / "dags", _PACKAGE.parents[1] / "dags"
