@@ -346,10 +346,10 @@ def calibration_view(found: Calibration) -> View:
         (name, f"{one.fixed_seconds:.2f} s", f"{_amount(int(one.per_second), measured.unit)}/s")
         for name, one in (("in process", found.in_process), (found.master, found.spark))
     )
-    return View(
-        title=f"calibrate — the same {measured.work} in process and on Spark",
+    return View.of(
+        f"calibrate — the same {measured.work} in process and on Spark",
+        Section.table("Measured", ("Where", "To start", "Then"), rows),
         facts=(("Spark pays", pays), ("Set", said)),
-        sections=(Section(title="Measured", header=("Where", "To start", "Then"), rows=rows),),
     )
 
 

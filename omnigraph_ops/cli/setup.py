@@ -16,7 +16,7 @@ from omnigraph_ops.config.settings import Settings, SettingsReport, settings_rep
 from omnigraph_ops.errors import UsageError
 from omnigraph_ops.models.runs import CalibratedJob
 from omnigraph_ops.quantities import count, duration
-from omnigraph_ops.views.view import Section, View, filled
+from omnigraph_ops.views.view import Section, View
 
 if TYPE_CHECKING:
     from omnigraph_ops.config.graph_entries import GraphEntry
@@ -108,9 +108,8 @@ def _approvals(entry: GraphEntry) -> str:
 def _view(found: GraphList) -> View:
     rows = tuple((g.name, g.target, g.schedule or "by hand", g.retention, g.approvals) for g in found.graphs)
     header = ("Name", "Target", "Schedule", "Retention", "Approvals")
-    return View(
-        title=f"graphs {found.file} — {count(len(rows), 'graph')}, no faults",
-        sections=(Section(title="Graphs", header=header, rows=rows),),
+    return View.of(
+        f"graphs {found.file} — {count(len(rows), 'graph')}, no faults", Section.table("Graphs", header, rows)
     )
 
 
@@ -129,17 +128,15 @@ def settings_verb(call: Call) -> int:
 
 def _settings_view(report: SettingsReport) -> View:
     """What is set, then what is not. Pure."""
-    groups = (("Set here", True), ("Defaults", False))
-    return View(
-        title=f"settings — {sum(s.is_set for s in report.settings)} of {len(report.settings)} are set",
-        sections=filled(
-            Section(
-                title=title,
-                header=("Variable", "Value", "Meaning"),
-                rows=tuple((s.variable, s.value or "none", s.meaning) for s in report.settings if s.is_set is is_set),
-            )
-            for title, is_set in groups
-        ),
+
+    def group(title: str, is_set: bool) -> Section:
+        rows = ((s.variable, s.value or "none", s.meaning) for s in report.settings if s.is_set is is_set)
+        return Section.table(title, ("Variable", "Value", "Meaning"), rows)
+
+    return View.of(
+        f"settings — {sum(s.is_set for s in report.settings)} of {len(report.settings)} are set",
+        group("Set here", True),
+        group("Defaults", False),
     )
 
 

@@ -22,7 +22,7 @@ from omnigraph_ops.models.runs import TaskAttempt
 from omnigraph_ops.outcomes.results import RunResults, outcomes_of, redactor_of
 from omnigraph_ops.quantities import count, moment
 from omnigraph_ops.storage.store import Storage
-from omnigraph_ops.views.view import Section, View, filled
+from omnigraph_ops.views.view import Section, View
 
 _TIME_OF_ULID = 10
 """Characters of a ULID that tell its millisecond."""
@@ -183,14 +183,10 @@ def audit_view(log: AuditLog) -> View:
         for e in log.entries
     )
     header = ("When", "Verb", "Event", "By", "Run", "Task", "Detail", "Digest")
-    return View(
-        title=f"audit {log.uri} — {count(len(log.entries), 'entry', 'entries')}",
-        sections=filled(
-            [
-                Section(title="Entries", header=header, rows=rows),
-                Section(title="Damaged or of a later release, so not shown", lines=log.unreadable),
-            ]
-        ),
+    return View.of(
+        f"audit {log.uri} — {count(len(log.entries), 'entry', 'entries')}",
+        Section.table("Entries", header, rows),
+        Section(title="Damaged or of a later release, so not shown", lines=log.unreadable),
     )
 
 

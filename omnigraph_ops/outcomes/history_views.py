@@ -17,7 +17,7 @@ from omnigraph_ops.models.history import (
     UnsettledRun,
 )
 from omnigraph_ops.quantities import human_bytes, moment
-from omnigraph_ops.views.view import Section, View, csv_table, filled
+from omnigraph_ops.views.view import Section, View, csv_table
 
 _UNKNOWN = ""
 Cells = dict[str, str]
@@ -30,11 +30,7 @@ def list_view(listed: HistoryList) -> View:
         Section(title="Not in the history yet", lines=tuple(map(_unsettled, listed.unsettled))),
         _table("Runs", map(_run_cells, listed.runs)),
     )
-    return View(
-        title=f"History of {listed.uri}",
-        facts=(("Runs", str(len(listed.runs))),),
-        sections=filled(sections),
-    )
+    return View.of(f"History of {listed.uri}", *sections, facts=(("Runs", str(len(listed.runs))),))
 
 
 def run_view(run: RunRecord) -> View:
@@ -46,19 +42,17 @@ def run_view(run: RunRecord) -> View:
         _table("Decisions", map(_decision_cells, run.decisions)),
         _table("Tables", map(_table_cells, run.tables)),
     )
-    return View(
-        title=f"Maintenance of {run.header.graph}",
-        facts=tuple((name, value) for name, value in _facts(run) if value),
-        sections=filled(sections),
+    return View.of(
+        f"Maintenance of {run.header.graph}", *sections, facts=((name, value) for name, value in _facts(run) if value)
     )
 
 
 def trend_view(trend: TableTrend) -> View:
     """One table over its runs. Pure."""
-    return View(
-        title=f"{trend.table_key} of {trend.uri}",
+    return View.of(
+        f"{trend.table_key} of {trend.uri}",
+        _table("Runs", map(_point_cells, trend.points)),
         facts=(("Runs", str(len(trend.points))),),
-        sections=filled([_table("Runs", map(_point_cells, trend.points))]),
     )
 
 
@@ -66,7 +60,7 @@ def _table(title: str, rows: Iterable[Cells]) -> Section:
     """A table of which each row names its columns. Pure."""
     found = list(rows)
     header = tuple(found[0]) if found else ()
-    return Section(title=title, header=header, rows=tuple(tuple(row.values()) for row in found))
+    return Section.table(title, header, (tuple(row.values()) for row in found))
 
 
 def words(token: str) -> str:

@@ -183,7 +183,7 @@ def files_section(rows: Iterable[tuple[str, str, str]]) -> Section:
     """Every file that a plan removes: path, kind, size. Pure."""
     found = tuple(rows)
     number = "" if len(found) > PAGE_ROWS else f" ({len(found):,})"
-    return Section(title=f"Every file that goes{number}", header=("Path", "What", "Size"), rows=found, most=0)
+    return Section.table(f"Every file that goes{number}", ("Path", "What", "Size"), found, most=0)
 
 
 def left_tables(title: str, rows: Iterable[tuple[str, str]]) -> Section:

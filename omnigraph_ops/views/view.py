@@ -39,6 +39,13 @@ class Section:
     asked: tuple[str, ...] = ()
     """What an approval shows in place of the rows, where a sentence for each cause tells more; empty: the rows."""
 
+    @classmethod
+    def table(
+        cls, title: str, header: Sequence[str], rows: Iterable[Sequence[str]], *, most: int | None = None
+    ) -> Section:
+        """The section with these rows. Pure."""
+        return cls(title=title, header=tuple(header), rows=tuple(map(tuple, rows)), most=most)
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class View:
@@ -47,6 +54,11 @@ class View:
     title: str
     facts: tuple[tuple[str, str], ...] = ()
     sections: tuple[Section, ...] = ()
+
+    @classmethod
+    def of(cls, title: str, *sections: Section, facts: Iterable[tuple[str, str]] = ()) -> View:
+        """The view with those of the sections that have anything in them. Pure."""
+        return cls(title=title, facts=tuple(facts), sections=tuple(s for s in sections if s.lines or s.rows))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -63,11 +75,6 @@ class Question:
     """What happens on Reject."""
     notes: tuple[str, ...] = ()
     """What else a person should know before the answer, a sentence or two each."""
-
-
-def filled(sections: Iterable[Section]) -> tuple[Section, ...]:
-    """The sections that have anything in them. Pure."""
-    return tuple(s for s in sections if s.lines or s.rows)
 
 
 def first(section: Section, most: int | None) -> tuple[Section, int]:

@@ -296,7 +296,7 @@ def _optimize(facts: RunFacts) -> list[str]:
     work = [t for t in report.tables if t.committed or t.error or (t.skipped and t not in spared)]
     rest = len(report.tables) - len(work) - len(spared)
     header = ("Table", "Outcome", "Fragments", "Where", "Indexes", "Written", "Amplification")
-    lines = contents(Section(title="Tables", header=header, rows=tuple(map(_optimize_cells, work))))
+    lines = contents(Section.table("Tables", header, map(_optimize_cells, work)))
     of = count(len(report.tables), "table")
     lines += [f"{rest:,} of {of} had nothing to do."] if rest or not report.tables else []
     lines += [f"{len(spared)} were left alone: below the thresholds, or switched off for them."] if spared else []

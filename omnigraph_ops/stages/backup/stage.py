@@ -21,7 +21,7 @@ from omnigraph_ops.progress import Progress
 from omnigraph_ops.quantities import age, count, human_bytes
 from omnigraph_ops.requests import Option, Request
 from omnigraph_ops.stages.stage import Effect, FormField, RunStage, Submit, TaskIds
-from omnigraph_ops.views.view import Section, View, filled
+from omnigraph_ops.views.view import Section, View
 
 if TYPE_CHECKING:
     from omnigraph_ops.graph import Graph
@@ -126,10 +126,8 @@ def verify_view(report: VerifyReport) -> View:
     if report.not_recorded is not None:
         unknown = "`omnigraph-ops backups` and later backups do not know this outcome"
         facts.append(("Not recorded", f"{report.not_recorded}; {unknown}"))
-    return View(
-        title=f"verify {report.backup} — {verdict}, {_tally(report.total)}",
-        facts=tuple(facts),
-        sections=_problems(report.problems),
+    return View.of(
+        f"verify {report.backup} — {verdict}, {_tally(report.total)}", _problems(report.problems), facts=facts
     )
 
 
@@ -137,8 +135,9 @@ def restore_view(report: RestoreReport) -> View:
     """Where the graph is and whether it is the one that was backed up. Pure."""
     verdict = "as backed up" if not report.problems else count(len(report.problems), "problem")
     recorded = ("Open it", "by this address alone, not through a link: its branches record it")
-    return View(
-        title=f"restore {report.uri} — {verdict}",
+    return View.of(
+        f"restore {report.uri} — {verdict}",
+        _problems(report.problems),
         facts=(
             ("Written", f"{_tally(report.total)} in {report.seconds:.1f} s, {report.relocated} with the new root"),
             (
@@ -149,18 +148,15 @@ def restore_view(report: RestoreReport) -> View:
             *([recorded] if report.relocated else []),
             *([("Note that stays", report.note_stays)] if report.note_stays is not None else []),
         ),
-        sections=_problems(report.problems),
     )
 
 
 def backups_view(listed: BackupList) -> View:
     """The backups of a place. Pure."""
-    section = Section(
-        title="Backups",
-        header=("Backup", "State", "Age", "Size", "Taken after", "Graph", "Problem"),
-        rows=tuple(map(_cells, listed.backups)),
+    section = Section.table(
+        "Backups", ("Backup", "State", "Age", "Size", "Taken after", "Graph", "Problem"), map(_cells, listed.backups)
     )
-    return View(title=f"backups {listed.destination} — {len(listed.backups)}", sections=filled([section]))
+    return View.of(f"backups {listed.destination} — {len(listed.backups)}", section)
 
 
 def _cells(backup: ListedBackup) -> tuple[str, ...]:
@@ -175,9 +171,8 @@ def _cells(backup: ListedBackup) -> tuple[str, ...]:
     )
 
 
-def _problems(problems: tuple[FileProblem, ...]) -> tuple[Section, ...]:
-    rows = tuple((p.file, p.reason) for p in problems)
-    return filled([Section(title="Problems", header=("File", "What is wrong"), rows=rows)])
+def _problems(problems: tuple[FileProblem, ...]) -> Section:
+    return Section.table("Problems", ("File", "What is wrong"), ((p.file, p.reason) for p in problems))
 
 
 def _tally(tally: Tally) -> str:

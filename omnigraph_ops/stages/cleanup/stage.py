@@ -38,7 +38,7 @@ from omnigraph_ops.views.markdown import (
     size_of,
     some,
 )
-from omnigraph_ops.views.view import Question, Section, View, filled
+from omnigraph_ops.views.view import Question, Section, View
 
 if TYPE_CHECKING:
     from omnigraph_ops.config.settings import Settings
@@ -247,31 +247,20 @@ def plan_view(plan: CleanupPlan) -> View:
     forks = tuple((f.table_key, f.branch, counted(len(f.files)), size_of(f.files)) for f in plan.orphaned_forks)
     kept = tuple((f.table_key, f.branch, f.error or "") for f in plan.kept_forks)
     untouched = tuple(t.table_key for t in plan.tables if not t.versions and not t.refused)
-    return View(
-        title=f"cleanup plan {plan.uri} ({plan.policy}) — {count(plan.total_versions, 'version')}, "
+    return View.of(
+        f"cleanup plan {plan.uri} ({plan.policy}) — {count(plan.total_versions, 'version')}, "
         f"{count(plan.total_files, 'file')}, {human_bytes(plan.total_bytes)} across {count(len(plan.tables), 'table')}",
+        Section.table("Tables", header, (_cleanup_cells(t) for t in tables)),
+        left_tables("Refused", ((t.table_key, t.refused) for t in plan.tables if t.refused)),
+        Section.table("Orphaned forks removed", ("Table", "Fork", "Files", "About"), forks, most=_MOST_ROWS),
+        Section.table("Orphaned forks kept", ("Table", "Fork", "Why it stays"), kept, most=_MOST_ROWS),
+        Section.table("Protected versions", held, protected, most=_MOST_ROWS),
+        Section(title="Nothing to remove", lines=untouched),
+        files_section((f.path, f.kind, human_bytes(f.size)) for f in plan.files),
         facts=(
             ("Removes", _total(plan)),
             ("Policy", policy_text(plan.policy)),
             *sealed_facts(plan),
-        ),
-        sections=filled(
-            [
-                Section(title="Tables", header=header, rows=tuple(_cleanup_cells(t) for t in tables)),
-                left_tables("Refused", ((t.table_key, t.refused) for t in plan.tables if t.refused)),
-                Section(
-                    title="Orphaned forks removed",
-                    header=("Table", "Fork", "Files", "About"),
-                    rows=forks,
-                    most=_MOST_ROWS,
-                ),
-                Section(
-                    title="Orphaned forks kept", header=("Table", "Fork", "Why it stays"), rows=kept, most=_MOST_ROWS
-                ),
-                Section(title="Protected versions", header=held, rows=protected, most=_MOST_ROWS),
-                Section(title="Nothing to remove", lines=untouched),
-                files_section((f.path, f.kind, human_bytes(f.size)) for f in plan.files),
-            ]
         ),
     )
 
@@ -323,32 +312,24 @@ def report_view(report: CleanupReport) -> View:
     # Of a table that failed, too: its versions may be gone.
     versions = sum(t.old_versions_removed for t in report.tables)
     size = sum(t.bytes_removed for t in report.tables)
-    return View(
-        title=f"cleanup {report.uri} ({report.policy}) — removed {count(versions, 'version')} ({size} bytes) "
+    return View.of(
+        f"cleanup {report.uri} ({report.policy}) — removed {count(versions, 'version')} ({size} bytes) "
         f"across {count(sum(t.error is None or t.old_versions_removed > 0 for t in report.tables), 'table')}",
-        sections=filled(
-            [
-                Section(
-                    title="Tables",
-                    header=("Table", "Versions removed", "How many", "Bytes", "Not removed"),
-                    rows=tuple(_removed_cells(t) for t in done),
-                ),
-                Section(
-                    title=f"{count(len(report.failed), 'table')} failed and will be retried on the next cleanup",
-                    header=("Table", "Why"),
-                    rows=tuple((t.table_key, t.error or "") for t in report.failed),
-                ),
-                Section(
-                    title="Orphaned forks removed",
-                    header=("Table", "Fork"),
-                    rows=tuple((f.table_key, f.branch) for f in removed),
-                ),
-                Section(
-                    title="Orphaned forks that could not be removed",
-                    header=("Table", "Fork", "Why"),
-                    rows=tuple((f.table_key, f.branch, f.error or "") for f in failed),
-                ),
-            ]
+        Section.table(
+            "Tables",
+            ("Table", "Versions removed", "How many", "Bytes", "Not removed"),
+            (_removed_cells(t) for t in done),
+        ),
+        Section.table(
+            f"{count(len(report.failed), 'table')} failed and will be retried on the next cleanup",
+            ("Table", "Why"),
+            ((t.table_key, t.error or "") for t in report.failed),
+        ),
+        Section.table("Orphaned forks removed", ("Table", "Fork"), ((f.table_key, f.branch) for f in removed)),
+        Section.table(
+            "Orphaned forks that could not be removed",
+            ("Table", "Fork", "Why"),
+            ((f.table_key, f.branch, f.error or "") for f in failed),
         ),
     )
 

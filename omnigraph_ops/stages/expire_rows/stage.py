@@ -25,7 +25,7 @@ from omnigraph_ops.quantities import count, moment
 from omnigraph_ops.requests import Option, Positive, Request, Seconds
 from omnigraph_ops.stages.stage import Effect, FormField, PlannedStage, Submit, TaskIds
 from omnigraph_ops.views.markdown import by_cause, counted, human_seconds, sealed_facts
-from omnigraph_ops.views.view import Question, Section, View, filled
+from omnigraph_ops.views.view import Question, Section, View
 
 if TYPE_CHECKING:
     from omnigraph_ops.graph import Graph
@@ -199,24 +199,18 @@ def plan_view(plan: RowRetentionPlan) -> View:
     where = f" branch {plan.branch}" if plan.branch else ""
     header = ("Table", "Rows deleted", "Rows", "Share", "Rule", "Below", "Oldest", "Newest", "Never more than")
     edges = tuple((t.table_key, e.table_key, counted(e.rows)) for t in going for e in t.edges if e.rows)
-    return View(
-        title=f"expire-rows {plan.uri}{where} — {count(plan.total_rows, 'row')}, {count(plan.total_edges, 'edge')} "
+    return View.of(
+        f"expire-rows {plan.uri}{where} — {count(plan.total_rows, 'row')}, {count(plan.total_edges, 'edge')} "
         f"go, at most {100 * plan.max_share:g}% of a table",
+        Section.table("Tables", header, (_row_cells(t) for t in plan.tables)),
+        Section.table("Edges that go with them", ("Nodes", "Edges", "How many"), edges),
+        Section.table(
+            "Some of the rows", ("Table", "Keys"), ((t.table_key, ", ".join(t.sample)) for t in going if t.sample)
+        ),
         facts=(
             ("Deletes", f"{count(plan.total_rows, 'row')} and {plan.total_edges:,} of their edges"),
             ("Branch", plan.branch or "main"),
             *sealed_facts(plan),
-        ),
-        sections=filled(
-            [
-                Section(title="Tables", header=header, rows=tuple(_row_cells(t) for t in plan.tables)),
-                Section(title="Edges that go with them", header=("Nodes", "Edges", "How many"), rows=edges),
-                Section(
-                    title="Some of the rows",
-                    header=("Table", "Keys"),
-                    rows=tuple((t.table_key, ", ".join(t.sample)) for t in going if t.sample),
-                ),
-            ]
         ),
     )
 
@@ -237,15 +231,11 @@ def _row_cells(table: TableRowPlan) -> tuple[str, ...]:
 def report_view(report: RowRetentionReport) -> View:
     """What was deleted, refused and failed, and what is still to do. Pure."""
     header = ("Table", "Outcome", "Edges that went with them", "Attempts", "Came below the cut meanwhile")
-    return View(
-        title=f"expire-rows {report.uri} — {count(report.rows_removed, 'row')} and "
+    return View.of(
+        f"expire-rows {report.uri} — {count(report.rows_removed, 'row')} and "
         f"{count(report.edges_removed, 'edge')} deleted",
-        sections=filled(
-            [
-                Section(title="Tables", header=header, rows=tuple(map(_stats, report.tables))),
-                Section(title="Storage", lines=(_RECLAIM,) if report.rows_removed else ()),
-            ]
-        ),
+        Section.table("Tables", header, map(_stats, report.tables)),
+        Section(title="Storage", lines=(_RECLAIM,) if report.rows_removed else ()),
     )
 
 

@@ -20,7 +20,7 @@ from omnigraph_ops.progress import Progress
 from omnigraph_ops.quantities import age, count, human_bytes, moment_at
 from omnigraph_ops.requests import Option, Seconds, TablesRequest
 from omnigraph_ops.stages.stage import Effect, FormField, RunStage, Submit
-from omnigraph_ops.views.view import Section, View, filled
+from omnigraph_ops.views.view import Section, View
 
 if TYPE_CHECKING:
     from omnigraph_ops.coordination.holds import Hold
@@ -77,10 +77,10 @@ class FreezeStage(RunStage[FreezeRequest, Freeze]):
         tagged = count(len(cut.pins), "version")
         facts.append(("Tagged", f"{tagged}; `omnigraph-ops files {value.uri} --freeze {value.freeze_id}`"))
         branches = tuple((b.branch or "main", str(b.manifest_version)) for b in cut.branches)
-        return View(
-            title=f"freeze {value.uri} — {what} until {moment_at(value.expires_at)}",
-            facts=tuple(facts),
-            sections=filled([Section(title="Branches", header=("Branch", "Graph version"), rows=branches)]),
+        return View.of(
+            f"freeze {value.uri} — {what} until {moment_at(value.expires_at)}",
+            Section.table("Branches", ("Branch", "Graph version"), branches),
+            facts=facts,
         )
 
 
@@ -103,15 +103,11 @@ def holds_view(listed: HoldList) -> View:
         for p in hold.problems
     )
     header = ("Hold", "Kind", "What", "By", "Since", "Until", "Why")
-    return View(
-        title=f"holds {listed.uri} — {len(listed.holds)}",
-        sections=filled(
-            [
-                Section(title="Holds", header=header, rows=tuple(map(_cells, listed.holds))),
-                Section(title="Gone", header=("Hold", "Path", "Branch", "Version", "Why"), rows=gone),
-                Section(title="Ended and removed", lines=listed.swept),
-            ]
-        ),
+    return View.of(
+        f"holds {listed.uri} — {len(listed.holds)}",
+        Section.table("Holds", header, map(_cells, listed.holds)),
+        Section.table("Gone", ("Hold", "Path", "Branch", "Version", "Why"), gone),
+        Section(title="Ended and removed", lines=listed.swept),
     )
 
 
@@ -157,5 +153,6 @@ def files_view(listed: CutFiles) -> View:
     )
     return View(
         title=f"files {listed.uri} — {count(len(listed.files), 'file')}, {human_bytes(listed.total_bytes)}",
-        sections=(Section(title="Files", header=header, rows=rows),),
+        # With its header where there is no file: a script reads it.
+        sections=(Section.table("Files", header, rows),),
     )

@@ -10,7 +10,7 @@ from omnigraph_ops.quantities import count, human_bytes, moment
 from omnigraph_ops.requests import Count, Option, TablesRequest
 from omnigraph_ops.stages.stage import Effect, RunStage, Submit, not_read
 from omnigraph_ops.views.markdown import some
-from omnigraph_ops.views.view import Section, View, filled
+from omnigraph_ops.views.view import Section, View
 
 if TYPE_CHECKING:
     from omnigraph_ops.graph import Graph
@@ -62,26 +62,29 @@ class Health(RunStage[HealthRequest, HealthReport]):
         overall = "unknown" if value.score is None else f"{value.score} of 100 by bytes"
         unread = sum(1 for table in value.tables if table.score is None)
         overall += f" without {unread} that cannot be read" if unread else ""
-        section = Section(title="Tables", header=_HEADER, rows=tuple(map(_cells, value.tables)))
+        section = Section.table("Tables", _HEADER, map(_cells, value.tables))
         rows = tuple(_vector(t.table_key, index) for t in value.tables for index in t.vectors)
-        vectors = Section(title="Vector indexes", header=_VECTOR_HEADER, rows=rows)
-        stored = Section(
-            title="Internal tables",
-            header=("Table", "Versions", "Fragments", "Files", "Stored"),
-            rows=tuple(
+        vectors = Section.table("Vector indexes", _VECTOR_HEADER, rows)
+        stored = Section.table(
+            "Internal tables",
+            ("Table", "Versions", "Fragments", "Files", "Stored"),
+            (
                 (t.table_key, f"{t.versions:,}", f"{t.fragments:,}", f"{t.files:,}", human_bytes(t.stored_bytes))
                 for t in value.internal
             ),
         )
-        gone = Section(
-            title="Published and not all there",
-            header=("Table", "Version", "Published on", "What is gone"),
-            rows=tuple(map(_gap_cells, value.gaps or ())),
+        gone = Section.table(
+            "Published and not all there",
+            ("Table", "Version", "Published on", "What is gone"),
+            map(_gap_cells, value.gaps or ()),
         )
         whole = "; every data, deletion and index file of their published versions is there" if value.gaps == () else ""
-        return View(
-            title=f"health {value.uri} — {count(len(value.tables), 'table')}, {overall}, worst first{whole}",
-            sections=filled([gone, section, vectors, stored]),
+        return View.of(
+            f"health {value.uri} — {count(len(value.tables), 'table')}, {overall}, worst first{whole}",
+            gone,
+            section,
+            vectors,
+            stored,
         )
 
     def problem(self, report: HealthReport) -> str:

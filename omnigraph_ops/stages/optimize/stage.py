@@ -25,7 +25,7 @@ from omnigraph_ops.quantities import count, human_bytes
 from omnigraph_ops.requests import Option, TablesRequest
 from omnigraph_ops.stages.stage import WRITERS_REFUSED, Effect, FormField, RunStage, Submit, TaskIds, not_read
 from omnigraph_ops.views.markdown import FailureRow, by_cause, causes, some
-from omnigraph_ops.views.view import Section, View, filled
+from omnigraph_ops.views.view import Section, View
 
 if TYPE_CHECKING:
     from omnigraph_ops.graph import Graph
@@ -163,19 +163,15 @@ def plan_view(plan: OptimizePlan) -> View:
         for t in plan.tables
         if t.table_key not in told
     )
-    return View(
-        title=f"plan {plan.uri} — {count(len(plan.tables), 'table')}, {len(plan.productive())} to optimize{waiting}",
-        sections=filled(
-            [
-                Section(title="Tables", header=("Table", "Decision", "What and why", "Indexes"), rows=rows),
-                _failed_together(shared),
-                Section(
-                    title="Left as they are: optimize works on main",
-                    header=("Branch", "Table", "Fragments", "Rows", "Own files", "Own size", "Problem"),
-                    rows=tuple(map(_left, plan.left)),
-                    most=_MOST_LEFT,
-                ),
-            ]
+    return View.of(
+        f"plan {plan.uri} — {count(len(plan.tables), 'table')}, {len(plan.productive())} to optimize{waiting}",
+        Section.table("Tables", ("Table", "Decision", "What and why", "Indexes"), rows),
+        _failed_together(shared),
+        Section.table(
+            "Left as they are: optimize works on main",
+            ("Branch", "Table", "Fragments", "Rows", "Own files", "Own size", "Problem"),
+            map(_left, plan.left),
+            most=_MOST_LEFT,
         ),
     )
 
@@ -217,12 +213,11 @@ def report_view(report: OptimizeReport) -> View:
     rows = tuple(
         (t.table_key, done_text(t), _pending(t.pending_indexes)) for t in report.tables if t.table_key not in told
     )
-    return View(
-        title=f"optimize {report.uri} — {count(len(report.tables), 'table')}",
+    return View.of(
+        f"optimize {report.uri} — {count(len(report.tables), 'table')}",
+        Section.table("Tables", ("Table", "Done", "Indexes"), rows),
+        _failed_together(shared),
         facts=(("In all", written(report)),) if report.bytes_rewritten else (),
-        sections=filled(
-            [Section(title="Tables", header=("Table", "Done", "Indexes"), rows=rows), _failed_together(shared)]
-        ),
     )
 
 

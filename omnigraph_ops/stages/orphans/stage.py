@@ -27,7 +27,7 @@ from omnigraph_ops.quantities import count, duration, human_bytes, moment
 from omnigraph_ops.requests import Option, Request, Seconds
 from omnigraph_ops.stages.stage import WRITERS_REFUSED, Effect, FormField, Measure, PlannedStage, Submit, TaskIds
 from omnigraph_ops.views.markdown import by_cause, counted, files_section, human_seconds, sealed_facts
-from omnigraph_ops.views.view import Question, Section, View, filled
+from omnigraph_ops.views.view import Question, Section, View
 
 if TYPE_CHECKING:
     from omnigraph_ops.graph import Graph
@@ -226,33 +226,25 @@ def plan_view(plan: OrphansPlan) -> View:
     """What goes by folder, what stays and why. Pure."""
     stays = ("Where", "What", "Files", "About", "Why it stays")
     kept = tuple((g.path, g.kind.value, counted(g.files), human_bytes(g.bytes), g.kept) for g in plan.groups if g.kept)
-    return View(
-        title=f"orphans plan {plan.uri} (older than {human_seconds(plan.older_than_secs)}, {_fate(plan)}) — "
-        f"{_total(plan)}",
+    return View.of(
+        f"orphans plan {plan.uri} (older than {human_seconds(plan.older_than_secs)}, {_fate(plan)}) — {_total(plan)}",
+        Section.table("Goes", ("Where", "What", "Files", "About"), _places(plan), most=_MOST_ROWS),
+        Section.table("Stays", stays, kept, most=_MOST_ROWS),
+        Section(
+            title="Could not be read, so nothing of it goes",
+            lines=tuple(f"{s.path}: {s.reason}" for s in plan.skipped),
+            most=_MOST_ROWS,
+        ),
+        Section.table(
+            _unknown(plan), ("Path", "Size"), ((u.path, human_bytes(u.size)) for u in plan.unknown), most=_MOST_ROWS
+        ),
+        Section(title="Also", lines=tuple(_notes(plan))),
+        _files(plan),
         facts=(
             ("Moves to quarantine" if plan.quarantine else "Deletes for good", _total(plan)),
             ("Only older than", human_seconds(plan.older_than_secs)),
             ("Looked at", f"{count(plan.listed_files, 'file')}, {human_bytes(plan.listed_bytes)}"),
             *sealed_facts(plan),
-        ),
-        sections=filled(
-            [
-                Section(title="Goes", header=("Where", "What", "Files", "About"), rows=_places(plan), most=_MOST_ROWS),
-                Section(title="Stays", header=stays, rows=kept, most=_MOST_ROWS),
-                Section(
-                    title="Could not be read, so nothing of it goes",
-                    lines=tuple(f"{s.path}: {s.reason}" for s in plan.skipped),
-                    most=_MOST_ROWS,
-                ),
-                Section(
-                    title=_unknown(plan),
-                    header=("Path", "Size"),
-                    rows=tuple((u.path, human_bytes(u.size)) for u in plan.unknown),
-                    most=_MOST_ROWS,
-                ),
-                Section(title="Also", lines=tuple(_notes(plan))),
-                _files(plan),
-            ]
         ),
     )
 
@@ -330,10 +322,11 @@ def report_view(report: OrphansReport) -> View:
     facts = [("Had gone already", count(report.already_gone, "file"))] if report.already_gone else []
     if report.quarantine_id is not None:
         facts.append(("Quarantine", f"{report.quarantine_id}; bring it back with --restore, empty it with --purge"))
-    return View(
-        title=f"orphans {report.uri} — {gone if report.files_removed or report.folders_removed else 'nothing removed'}",
-        facts=tuple(facts),
-        sections=filled([_reasons("Spared", report.spared), _reasons("Failed", report.failed)]),
+    return View.of(
+        f"orphans {report.uri} — {gone if report.files_removed or report.folders_removed else 'nothing removed'}",
+        _reasons("Spared", report.spared),
+        _reasons("Failed", report.failed),
+        facts=facts,
     )
 
 
@@ -343,23 +336,20 @@ def quarantines_view(listed: QuarantineList) -> View:
         (q.quarantine_id, moment(q.created_at_us), count(q.files, "file"), human_bytes(q.bytes))
         for q in listed.quarantines
     )
-    section = Section(title="Quarantines", header=("Quarantine", "Made", "Files", "Size"), rows=rows)
+    section = Section.table("Quarantines", ("Quarantine", "Made", "Files", "Size"), rows)
     problems = Section(title="Damaged", lines=tuple(q.problem for q in listed.quarantines if q.problem is not None))
-    return View(
-        title=f"orphans {listed.uri} — {count(len(listed.quarantines), 'quarantine')}",
-        sections=filled([section, problems]),
-    )
+    return View.of(f"orphans {listed.uri} — {count(len(listed.quarantines), 'quarantine')}", section, problems)
 
 
 def quarantine_view(report: QuarantineReport) -> View:
     """What became of one quarantine. Pure."""
     done = {"preview": "holds", "purged": "deleted", "restored": "restored"}[report.action]
-    return View(
-        title=f"orphans {report.uri} — quarantine {report.quarantine_id}: {done} {count(report.files, 'file')}, "
+    return View.of(
+        f"orphans {report.uri} — quarantine {report.quarantine_id}: {done} {count(report.files, 'file')}, "
         f"{human_bytes(report.bytes)}",
-        sections=filled([_reasons("Failed", report.failed)]),
+        _reasons("Failed", report.failed),
     )
 
 
 def _reasons(title: str, files: Sequence[SparedFile]) -> Section:
-    return Section(title=title, header=("File", "Why"), rows=tuple((f.path, f.reason) for f in files), most=_MOST_ROWS)
+    return Section.table(title, ("File", "Why"), ((f.path, f.reason) for f in files), most=_MOST_ROWS)

@@ -10,7 +10,7 @@ from omnigraph_ops.progress import Progress
 from omnigraph_ops.quantities import count
 from omnigraph_ops.requests import Option, Request, Seconds
 from omnigraph_ops.stages.stage import Effect, RunStage, Submit
-from omnigraph_ops.views.view import Section, View, filled
+from omnigraph_ops.views.view import Section, View
 
 if TYPE_CHECKING:
     from omnigraph_ops.graph import Graph
@@ -64,17 +64,13 @@ class Check(RunStage[CheckRequest, CheckReport]):
         schema = [(name, "schema staging file") for name in value.staging_files]
         schema += [(key, "the accepted schema and __manifest disagree") for key in value.schema_mismatch]
         schema += [("__schema_apply_lock__", "writers are kept away")] if value.schema_apply_lock else []
-        return View(
-            title=f"check {value.uri} — {what}, {value.status.value}",
-            sections=filled(
-                [
-                    Section(title="Sidecars", header=("Path", "Writer", "Tables", "State", "Detail"), rows=sidecars),
-                    Section(title="Schema", header=("What", "Meaning"), rows=tuple(schema)),
-                    Section(title="Drifted tables", header=("Table", "Published → newest", "State"), rows=drift),
-                    Section(title="Named branches", header=("Branch", "Table", "Published → newest"), rows=branches),
-                    Section(title="Next", lines=value.advice),
-                ]
-            ),
+        return View.of(
+            f"check {value.uri} — {what}, {value.status.value}",
+            Section.table("Sidecars", ("Path", "Writer", "Tables", "State", "Detail"), sidecars),
+            Section.table("Schema", ("What", "Meaning"), schema),
+            Section.table("Drifted tables", ("Table", "Published → newest", "State"), drift),
+            Section.table("Named branches", ("Branch", "Table", "Published → newest"), branches),
+            Section(title="Next", lines=value.advice),
         )
 
     def exit_code(self, report: CheckReport) -> int:
@@ -123,9 +119,9 @@ class Recover(RunStage[RecoverRequest, RecoverReport]):
             )
             for o in value.outcomes
         )
-        return View(
-            title=f"recover {value.uri} — {count(len(value.outcomes), 'finding')}, now {value.status.value}",
-            sections=filled([Section(title="What became of them", header=header, rows=rows)]),
+        return View.of(
+            f"recover {value.uri} — {count(len(value.outcomes), 'finding')}, now {value.status.value}",
+            Section.table("What became of them", header, rows),
         )
 
     def problem(self, report: RecoverReport) -> str:
@@ -151,4 +147,4 @@ def unlock_view(report: UnlockReport) -> View:
     done, whose = (
         ("removed", "Whose it was") if report.confirm else ("held; rerun with --confirm to remove it", "Whose it is")
     )
-    return View(title=f"unlock {report.uri} — {done}", sections=(Section(title=whose, lines=(holder,)),))
+    return View.of(f"unlock {report.uri} — {done}", Section(title=whose, lines=(holder,)))

@@ -26,7 +26,7 @@ from omnigraph_ops.quantities import count, human_bytes, moment
 from omnigraph_ops.requests import Option, TablesRequest
 from omnigraph_ops.stages.stage import Effect, FormField, PlannedStage, Submit, Switch, TaskIds
 from omnigraph_ops.views.markdown import by_cause, counted, left_tables, sealed_facts, some
-from omnigraph_ops.views.view import Question, Section, View, filled
+from omnigraph_ops.views.view import Question, Section, View
 
 if TYPE_CHECKING:
     from omnigraph_ops.graph import Graph
@@ -286,20 +286,16 @@ def plan_view(plan: RepairPreview) -> View:
     others = [row.table_key for row in plan.rows if row.classification is Classification.NO_DRIFT]
     named = (("Only looked at", plan.tables), ("No drift", others))
     header = ("Table", "Published → newest", "On Approve", "Classification", "Operations", "Rows", "Content")
-    return View(
-        title=f"repair {plan.uri} — preview mode, {count(len(plan.rows), 'table')}",
+    return View.of(
+        f"repair {plan.uri} — preview mode, {count(len(plan.rows), 'table')}",
+        Section.table("Drifted tables", header, map(_drift_cells, readable)),
+        left_tables("Newest version cannot be read", ((r.table_key, _classification(r)) for r in plan.lost)),
+        Section(title="If nothing is published", lines=tuple(left_alone(drifted))),
+        *_evidence([r for r in drifted if r.publishable or (r.evidence and r.evidence.versions)]),
         facts=(
             ("Drifted", _totals(drifted)),
             *((name, some(keys, _MOST_NAMES)) for name, keys in named if keys),
             *sealed_facts(plan),
-        ),
-        sections=filled(
-            [
-                Section(title="Drifted tables", header=header, rows=tuple(map(_drift_cells, readable))),
-                left_tables("Newest version cannot be read", ((r.table_key, _classification(r)) for r in plan.lost)),
-                Section(title="If nothing is published", lines=tuple(left_alone(drifted))),
-                *_evidence([r for r in drifted if r.publishable or (r.evidence and r.evidence.versions)]),
-            ]
         ),
     )
 
@@ -350,10 +346,10 @@ def _evidence(rows: Sequence[RepairRow]) -> Iterator[Section]:
     for key, evidence in found:
         yield Section(title=f"Evidence: {key}", lines=tuple(_facts(evidence)))
     for key, evidence in found:
-        yield Section(
-            title=f"Rows that differ: {key}",
-            header=("Row id", "Change", "Values"),
-            rows=tuple((str(row.row_id), row.change.value, _values(row)) for row in evidence.shown),
+        yield Section.table(
+            f"Rows that differ: {key}",
+            ("Row id", "Change", "Values"),
+            ((str(row.row_id), row.change.value, _values(row)) for row in evidence.shown),
         )
 
 
@@ -392,9 +388,10 @@ def report_view(report: RepairReport) -> View:
         for row in report.tables
     )
     open_ones = [row for row in report.tables if row.action in {RepairAction.PREVIEW, RepairAction.REFUSED}]
-    return View(
-        title=f"repair {report.uri} — {'confirm' if report.confirm else 'preview'} mode, "
+    return View.of(
+        f"repair {report.uri} — {'confirm' if report.confirm else 'preview'} mode, "
         f"{count(len(report.tables), 'table')}",
+        Section.table("Tables", header, rows),
+        *_evidence(open_ones),
         facts=(("Already published", some(report.already_published, _MOST_NAMES)),) if report.already_published else (),
-        sections=filled([Section(title="Tables", header=header, rows=rows), *_evidence(open_ones)]),
     )
