@@ -249,8 +249,8 @@ FAILED = "failed"
 class RecoveryOutcome:
     """What `recover` did with one sidecar, or with one table that is ahead of its pin without one."""
 
-    operation_id: str
-    table_key: str
+    operation_id: str = ""
+    table_key: str = ""
     action: str
     """`rolled_forward`, `rolled_back`, `stale`, `deferred` (too young, or frozen), `left_to_engine`, `failed`;
     of a lineage `relinked`."""

@@ -16,7 +16,6 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from urllib.parse import unquote
 
-from omnigraph_ops.coordination.environment import clock_problem
 from omnigraph_ops.coordination.freezes import refuse_frozen
 from omnigraph_ops.coordination.guards import looks
 from omnigraph_ops.coordination.lease import LeaseKeeper, committer_turn
@@ -24,10 +23,11 @@ from omnigraph_ops.engine import EngineFailure
 from omnigraph_ops.errors import OpsError
 from omnigraph_ops.graph.graph import Graph
 from omnigraph_ops.graph.lance_manifest import stored_versions
-from omnigraph_ops.graph.layout import EXPIRY_BRANCH_PREFIX, INTERNAL_DATASETS, MANIFEST_DIR, chain_folder
+from omnigraph_ops.graph.layout import INTERNAL_DATASETS, MANIFEST_DIR, chain_folder
 from omnigraph_ops.models.health import FAILED, BranchFinding, RecoveryOutcome
 from omnigraph_ops.parallel import in_parallel
-from omnigraph_ops.stages.recovery.half_made import SETTLE_SECONDS
+from omnigraph_ops.stages.recovery.half_made import SETTLE_SECONDS, Remains, left_behind
+from omnigraph_ops.stages.recovery.unhealed import unreadable
 from omnigraph_ops.storage.inventory import Stored, files_in, folders_in, take_unchanged
 
 _WRITTEN = {"data", "_deletions", "_indices"}
@@ -35,19 +35,16 @@ _WRITTEN = {"data", "_deletions", "_indices"}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class EmptyReference:
+class EmptyReference(Remains):
     """One such file."""
 
-    branch: str
-    table_key: str
-    """Or the folder of an internal dataset."""
     dataset: str
     file: Stored
 
     @property
-    def is_of_row_expiry(self) -> bool:
-        """Whether only a run of this tool makes a branch of that name, with the lease. Pure."""
-        return self.branch.startswith(EXPIRY_BRANCH_PREFIX)
+    def changed_at(self) -> float:
+        """When the file was written, in seconds since the epoch. Pure."""
+        return self.file.modified_at
 
 
 def empty_references(graph: Graph) -> tuple[EmptyReference, ...]:
@@ -103,14 +100,7 @@ def _is_written(graph: Graph, empty: EmptyReference) -> bool:
 def reference_findings(graph: Graph, empties: Sequence[EmptyReference]) -> tuple[BranchFinding, ...]:
     """One for each such reference; recoverable are those that `recover` removes. Reads."""
     return tuple(
-        BranchFinding(
-            branch=empty.branch,
-            table_key=empty.table_key,
-            manifest_version=0,
-            lance_head_version=None,
-            recoverable=_why_kept(graph, empty) is None,
-        )
-        for empty in empties
+        unreadable(empty.branch, empty.table_key, recoverable=_why_kept(graph, empty) is None) for empty in empties
     )
 
 
@@ -150,23 +140,17 @@ def settle_empty_references(graph: Graph, grace: float) -> Iterator[RecoveryOutc
     """Remove references without content that nobody can need. Destroys these files.
 
     Args:
-        grace: in seconds; a younger one may be of an engine that writes it now. Those of row expiry do not wait: a
-            run that is at work has the lease.
+        grace: in seconds; a younger one may be of an engine that writes it now.
     """
-    found, latest = empty_references(graph), time.time() - grace
-    at_once = [empty for empty in found if empty.is_of_row_expiry]
-    old = [e for e in found if e not in at_once and e.file.modified_at <= latest]
-    # Without a grace period no age is told.
-    problem = clock_problem(graph.storage) if old and grace > 0 else None
-    ready = [e for e in found if e in at_once or (e in old and problem is None)]
+    ready, waiting = left_behind(graph, empty_references(graph), time.time() - grace, grace)
     if ready:
         with committer_turn(graph, "recover empty branch references", wait_seconds=0) as keeper:
             refuse_frozen(graph)
             graph.run.pause(SETTLE_SECONDS)
             lasting = empty_references(graph)
             yield from _remove(graph, [empty for empty in ready if empty in lasting], keeper)
-    for empty in (e for e in found if e not in ready):
-        why = problem if problem is not None and empty in old else "it was written within the grace period"
+    for empty, problem in waiting:
+        why = problem or "it was written within the grace period"
         yield _outcome(empty, "deferred", f"{why}, and an engine may be at work on it; deferred")
 
 
@@ -193,4 +177,4 @@ def _remove(
 
 def _outcome(empty: EmptyReference, action: str, what: str) -> RecoveryOutcome:
     detail = f"the branch reference {empty.file.path} is an empty file: {what}"
-    return RecoveryOutcome(operation_id="", table_key="", action=action, detail=detail)
+    return RecoveryOutcome(action=action, detail=detail)

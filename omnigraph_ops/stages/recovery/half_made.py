@@ -15,8 +15,10 @@ from __future__ import annotations
 
 import time
 import uuid
+from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from typing import TypeVar
 
 from omnigraph_ops.coordination.environment import clock_problem
 from omnigraph_ops.coordination.freezes import refuse_frozen
@@ -49,21 +51,17 @@ SETTLE_SECONDS = 1.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class HalfMade:
+class Remains(ABC):
     """What is left of one branch in one dataset."""
 
     branch: str
     table_key: str
     """Or the folder of an internal dataset."""
-    folder: str
-    files: tuple[Stored, ...]
-    """In the folder; of a reference without any, the reference itself."""
-    has_reference: bool
-    """Whether it is listed; else it is files that nothing refers to."""
-    is_read: bool = False
-    """Whether it is the commit graph, without a reference, of a branch that the engine works on with."""
-    is_written: bool = False
-    """Whether somebody wrote to it."""
+
+    @property
+    @abstractmethod
+    def changed_at(self) -> float:
+        """When its maker last worked on it, in seconds since the epoch. Pure."""
 
     @property
     def is_of_row_expiry(self) -> bool:
@@ -73,6 +71,42 @@ class HalfMade:
     def is_left(self, changed_at: float, latest: float) -> bool:
         """Whether what changed then is of no writer that is at work, which may have written after `latest`. Pure."""
         return self.is_of_row_expiry or changed_at <= latest
+
+
+_AnyRemains = TypeVar("_AnyRemains", bound=Remains)
+
+
+def left_behind(
+    graph: Graph, remains: Sequence[_AnyRemains], latest: float, grace: float
+) -> tuple[list[_AnyRemains], list[tuple[_AnyRemains, str]]]:
+    """Those that no writer at work has, and the others, each with the clock that may hide its age, if any. Reads.
+
+    Args:
+        latest: in seconds since the epoch; what changed later may be of an engine that is at work. What is of row
+            expiry does not wait: a run that is at work has the lease.
+        grace: how long before now that is.
+    """
+    left = [one for one in remains if one.is_left(one.changed_at, latest)]
+    ours = [one for one in left if one.is_of_row_expiry]
+    # Without a grace period no age is told.
+    problem = clock_problem(graph.storage) if left != ours and grace > 0 else None
+    ready = left if problem is None else ours
+    return ready, [(one, problem or "" if one in left else "") for one in remains if one not in ready]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HalfMade(Remains):
+    """What is left of a branch that was made or deleted by half."""
+
+    folder: str
+    files: tuple[Stored, ...]
+    """In the folder; of a reference without any, the reference itself."""
+    has_reference: bool
+    """Whether it is listed; else it is files that nothing refers to."""
+    is_read: bool = False
+    """Whether it is the commit graph, without a reference, of a branch that the engine works on with."""
+    is_written: bool = False
+    """Whether somebody wrote to it."""
 
     @property
     def changed_at(self) -> float:
@@ -224,16 +258,10 @@ def settle_half_made(graph: Graph, grace: float) -> Iterator[RecoveryOutcome]:
     Where such a branch is read, the reference to its commit graph is written.
 
     Args:
-        grace: in seconds; what was made later may be of an engine that is at work. Those of row expiry do not wait: a
-            run that is at work has the lease.
+        grace: in seconds; what was made later may be of an engine that is at work.
     """
     latest = time.time() - grace
-    halves = _unsettled(graph)
-    left = [half for half in halves if half.is_left(half.changed_at, latest)]
-    ours = [half for half in left if half.is_of_row_expiry]
-    # Without a grace period no age is told.
-    problem = clock_problem(graph.storage) if left != ours and grace > 0 else None
-    ready = left if problem is None else ours
+    ready, waiting = left_behind(graph, _unsettled(graph), latest, grace)
     if ready:
         with committer_turn(graph, "recover half-made branches", wait_seconds=0) as keeper:
             refuse_frozen(graph)
@@ -244,8 +272,8 @@ def settle_half_made(graph: Graph, grace: float) -> Iterator[RecoveryOutcome]:
             again = (half for half in _unsettled(graph) if half.branch in gone)
             rest = [half for half in again if half.is_left(half.changed_at, latest)]
             yield from _settle(graph, rest, latest, keeper)
-    for half in (half for half in halves if half not in ready):
-        yield _outcome(half, "deferred", f"{problem}; {_SET_CLOCK}" if half in left else _YOUNG)
+    for half, problem in waiting:
+        yield _outcome(half, "deferred", f"{problem}; {_SET_CLOCK}" if problem else _YOUNG)
 
 
 def remove_half_made_of(graph: Graph, branch: str) -> None:
@@ -313,4 +341,4 @@ def _remove(graph: Graph, half: HalfMade, latest: float) -> None:
 
 def _outcome(half: HalfMade, action: str, what: str) -> RecoveryOutcome:
     detail = f"branch {half.branch!r} was made or deleted by half: {what}"
-    return RecoveryOutcome(operation_id="", table_key="", action=action, detail=detail)
+    return RecoveryOutcome(action=action, detail=detail)

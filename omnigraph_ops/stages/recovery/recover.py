@@ -66,7 +66,7 @@ def recover(graph: Graph, *, grace_seconds: float | None = None) -> RecoverRepor
         return RecoverReport(uri=graph.uri, outcomes=tuple(outcomes), status=check(graph).status)
     if drop_stale_fence(graph):
         detail = "the schema-apply lock of a run with a fence that was killed is removed"
-        outcomes.append(RecoveryOutcome(operation_id="", table_key="", action="fence_lifted", detail=detail))
+        outcomes.append(RecoveryOutcome(action="fence_lifted", detail=detail))
     with contextlib.suppress(Stopped):
         for outcome in _settle_sidecars(graph, grace):
             outcomes.append(outcome)  # one by one: what was done by then is reported when the run is stopped
@@ -88,7 +88,7 @@ def _finished_by(graph: Graph, finish: Callable[[Graph], Iterator[RecoveryOutcom
     except (LeaseHeld, OperatorNeeded):
         return
     except _OF_ONE as error:
-        yield RecoveryOutcome(operation_id="", table_key="", action=FAILED, detail=str(error))
+        yield RecoveryOutcome(action=FAILED, detail=str(error))
 
 
 def _straighten_lineage(graph: Graph) -> Iterator[RecoveryOutcome]:
@@ -105,10 +105,7 @@ def _straighten_lineage(graph: Graph) -> Iterator[RecoveryOutcome]:
             keeper.assert_held()
             graph.format.relink_lineage(graph.context, branch, parents)
             yield RecoveryOutcome(
-                operation_id=min(parents),
-                table_key="",
-                action="relinked",
-                detail=f"{branch or 'main'}: {len(parents)} {detail}",
+                operation_id=min(parents), action="relinked", detail=f"{branch or 'main'}: {len(parents)} {detail}"
             )
 
 
@@ -236,24 +233,12 @@ def _finish(graph: Graph, path: str, seen: SidecarFinding, grace: float, keeper:
         return _left(
             finding, "deferred", "its table moved while it was looked at: a writer is at work; run again later"
         )
-    action, outcomes, published = done
-    keeper.assert_held()
-    kind = ROLLED_BACK if action == "rolled_back" else ROLLED_FORWARD
-    append_audit(
-        graph,
-        sidecar,
-        commit_id=published.commit_id,
-        kind=kind,
-        outcomes=outcomes,
-        created_at_us=now_us(),
-    )
-    keeper.assert_held()
-    graph.storage.delete(path)
-    guards.forget_operation(graph.storage, sidecar.operation_id)
+    _close(graph, path, sidecar, done, keeper)
+    action, outcomes, _ = done
     first = outcomes[0] if outcomes else None
     outcome = RecoveryOutcome(
         operation_id=sidecar.operation_id,
-        table_key=sidecar.tables[0].table_key,
+        table_key=unit.table_key,
         action=action,
         from_version=first.from_version if first else None,
         to_version=first.to_version if first else None,
@@ -261,6 +246,17 @@ def _finish(graph: Graph, path: str, seen: SidecarFinding, grace: float, keeper:
     )
     graph.run.ended(unit, RecoverReport.of_unit(graph.uri, outcome))
     return outcome
+
+
+def _close(graph: Graph, path: str, sidecar: Sidecar, done: _Done, keeper: LeaseKeeper) -> None:
+    """Audit what was done for a sidecar, then remove it. Destroys the sidecar."""
+    action, outcomes, published = done
+    keeper.assert_held()
+    kind = ROLLED_BACK if action == "rolled_back" else ROLLED_FORWARD
+    append_audit(graph, sidecar, commit_id=published.commit_id, kind=kind, outcomes=outcomes, created_at_us=now_us())
+    keeper.assert_held()
+    graph.storage.delete(path)
+    guards.forget_operation(graph.storage, sidecar.operation_id)
 
 
 _Done = tuple[str, tuple[AuditOutcome, ...], Published]

@@ -191,7 +191,7 @@ def _frozen(graph: Graph, table_key: str) -> RecoveryOutcome | None:
 
 def left_by_freeze(error: GraphFrozen) -> RecoveryOutcome:
     """What became of something that waits for the end of a freeze. Pure."""
-    return RecoveryOutcome(operation_id="", table_key="", action="deferred", detail=str(error))
+    return RecoveryOutcome(action="deferred", detail=str(error))
 
 
 def _publish(graph: Graph, table_key: str) -> RecoveryOutcome | None:
