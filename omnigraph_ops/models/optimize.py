@@ -33,6 +33,19 @@ class SkipReason(StrEnum):
     """Somebody keeps a cut of it, for a backup perhaps; until that ends nothing of it is written."""
 
 
+SKIP_TEXTS: Mapping[SkipReason, str] = {
+    SkipReason.BLOBS: "blob columns — Lance compaction unsupported",
+    SkipReason.INHERITED_INDEXES: "indexes of its original — build them anew in this clone first",
+    SkipReason.DRIFT: "manifest/head drift — see omnigraph-ops check",
+    SkipReason.NOT_EXCLUSIVE: "others may publish — needs OMNIGRAPH_OPS_EXCLUSIVE or --exclusive",
+    SkipReason.DEFERRED_BUDGET: "no room in this run's budget — planned again next time",
+    SkipReason.BELOW_THRESHOLDS: "below the thresholds of --auto",
+    SkipReason.AUTO_OFF: "automatic optimisation is off",
+    SkipReason.INTERRUPTED: "the run was stopped first — planned again next time",
+    SkipReason.FROZEN: "frozen — omnigraph-ops holds says by whom",
+}
+
+
 class OptimizeDecision(StrEnum):
     """What the optimize plan wants for a table."""
 

@@ -11,6 +11,7 @@ from omnigraph_ops.lance.index_entries import DeadEntries, shown_dead_entries
 from omnigraph_ops.lance.tables import Cut, Exclude, FragmentFacts, IndexFacts, TableFacts
 from omnigraph_ops.lance.vector_indexes import VectorFacts
 from omnigraph_ops.models.optimize import (
+    SKIP_TEXTS,
     Executor,
     IndexBuild,
     IndexFold,
@@ -138,13 +139,26 @@ def plan_table(seen: TableObservation, policy: OptimizePolicy) -> TablePlan:
             skipped=skipped,
             read_version=seen.pinned_version,
             lance_head_version=seen.lance_head_version,
-            reason=_SKIP_SENTENCES.get(skipped, "") if skipped else "",
+            reason=_why_skipped(skipped) if skipped is not None else "",
         )
     trained = tuple(i for i in seen.facts.indexes if i.name not in seen.untrained)
     return _plan_facts(seen, replace(seen.facts, indexes=trained), policy)
 
 
-def _plan_facts(seen: TableObservation, facts: TableFacts, policy: OptimizePolicy) -> TablePlan:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _TableWork:
+    """What is written for one table."""
+
+    indexes: IndexWork
+    waiting: Waiting | None
+    """Rows for which no index is written yet."""
+    groups: tuple[tuple[FragmentFacts, ...], ...]
+    """Fragments that get rewritten together."""
+    left: str | None = None
+    """Why no fragment is rewritten, where some would be."""
+
+
+def _table_work(seen: TableObservation, facts: TableFacts, policy: OptimizePolicy) -> _TableWork:
     work, waiting = _index_work(seen, facts, policy)
     groups = _groups(facts, policy, work)
     left = None
@@ -156,15 +170,20 @@ def _plan_facts(seen: TableObservation, facts: TableFacts, policy: OptimizePolic
         work, waiting = _index_work(seen, facts, policy, unhidden)
         kept = sorted(unhidden - {fold.name for fold in work.folds})
         left = f"no fragment is rewritten, because searches by {', '.join(kept)} would lose hits" if kept else None
-    groups = () if left else groups
-    folds, builds, pending = work.folds, work.builds, work.pending
+    return _TableWork(indexes=work, waiting=waiting, groups=() if left else groups, left=left)
+
+
+def _plan_facts(seen: TableObservation, facts: TableFacts, policy: OptimizePolicy) -> TablePlan:
+    work = _table_work(seen, facts, policy)
+    groups, left = work.groups, work.left
+    folds, builds, pending = work.indexes.folds, work.indexes.builds, work.indexes.pending
     rewritten = [f for group in groups for f in group]
     productive = bool(folds or builds or groups or (facts.compaction_tasks and not left))
     rewrite_bytes = sum(f.data_bytes for f in rewritten)
     spark = bool(rewritten) and rewrite_bytes >= policy.spark_threshold_bytes
     shares = shares_of(facts, seen.spec, policy.target_rows, tuple(p.column for p in pending), policy.task_bytes)
     won_back = parts_of(put_right(shares, folding=bool(folds or builds)), policy.thresholds.fragments)
-    notes = (waiting.sentence(facts.rows) if waiting else None, left, owners_note(facts, policy))
+    notes = (work.waiting.sentence(facts.rows) if work.waiting else None, left, owners_note(facts, policy))
     plan = TablePlan(
         table_key=seen.spec.table_key,
         decision=OptimizeDecision.OPTIMIZE if productive else OptimizeDecision.NO_OP,
@@ -212,19 +231,16 @@ def _index_work(
     return with_texts(work, facts, seen.texts), waiting
 
 
-_SKIP_SENTENCES = {
-    SkipReason.DRIFT: "manifest/head drift — see omnigraph-ops check",
-    SkipReason.BLOBS: "blob columns — Lance compaction unsupported by this engine generation",
-    SkipReason.INHERITED_INDEXES: "indexes of its original — build them anew in this clone first",
-}
-
-
 def _skip_reason(seen: TableObservation, policy: OptimizePolicy) -> SkipReason | None:
     if seen.spec.blob_columns and not policy.compacts_blobs:
         return SkipReason.BLOBS
     if seen.lance_head_version != seen.pinned_version:
         return SkipReason.DRIFT
     return SkipReason.INHERITED_INDEXES if seen.inherits_indexes else None
+
+
+def _why_skipped(skipped: SkipReason) -> str:
+    return SKIP_TEXTS[skipped] + (" by this engine generation" if skipped is SkipReason.BLOBS else "")
 
 
 def owners_note(facts: TableFacts, policy: OptimizePolicy) -> str | None:

@@ -10,12 +10,12 @@ from typing import TYPE_CHECKING, Annotated
 from omnigraph_ops.config.settings import Settings
 from omnigraph_ops.config.terms import POLICY, BudgetTerms, RewriteTerms
 from omnigraph_ops.models.optimize import (
+    SKIP_TEXTS,
     BranchTable,
     OptimizeDecision,
     OptimizePlan,
     OptimizeReport,
     PendingIndex,
-    SkipReason,
     TablePlan,
     TableStats,
 )
@@ -29,18 +29,6 @@ from omnigraph_ops.views.view import Section, View
 
 if TYPE_CHECKING:
     from omnigraph_ops.graph import Graph
-
-_SKIP_TEXT = {
-    SkipReason.BLOBS: "blob columns — Lance compaction unsupported",
-    SkipReason.INHERITED_INDEXES: "indexes of its original — build them anew in this clone first",
-    SkipReason.DRIFT: "manifest/head drift — see omnigraph-ops check",
-    SkipReason.NOT_EXCLUSIVE: "others may publish — needs OMNIGRAPH_OPS_EXCLUSIVE or --exclusive",
-    SkipReason.DEFERRED_BUDGET: "no room in this run's budget — planned again next time",
-    SkipReason.BELOW_THRESHOLDS: "below the thresholds of --auto",
-    SkipReason.AUTO_OFF: "automatic optimisation is off",
-    SkipReason.INTERRUPTED: "the run was stopped first — planned again next time",
-    SkipReason.FROZEN: "frozen — omnigraph-ops holds says by whom",
-}
 
 _MOST_LEFT = 200
 
@@ -226,12 +214,12 @@ def done_text(table: TableStats) -> str:
     if table.error is not None:
         return f"failed: {table.error}"
     if table.skipped is not None and not table.committed:
-        return f"skipped ({_SKIP_TEXT[table.skipped]})"
+        return f"skipped ({SKIP_TEXTS[table.skipped]})"
     if table.committed:
         wrote = f", wrote {human_bytes(table.bytes_rewritten)}" if table.bytes_rewritten else ""
         times = f" ({table.write_amplification:g}x)" if table.write_amplification is not None else ""
         waits = ", rewrite waits for the next budget" if table.rewrite_deferred else ""
-        waits += f"; the rest is left ({_SKIP_TEXT[table.skipped]})" if table.skipped is not None else ""
+        waits += f"; the rest is left ({SKIP_TEXTS[table.skipped]})" if table.skipped is not None else ""
         rewrote = table.fragments_removed or table.fragments_added
         done = f"frags {table.fragments_removed} → {table.fragments_added}" if rewrote else "indexes"
         return f"{done} ✓{wrote}{times}{waits}"
