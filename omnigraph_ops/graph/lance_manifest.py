@@ -16,7 +16,6 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from google.protobuf.empty_pb2 import Empty
 from google.protobuf.message import DecodeError
 from google.protobuf.unknown_fields import UnknownFieldSet
 
@@ -242,12 +241,6 @@ def lost_indexes(storage: Storage, chain: str, version: int) -> frozenset[str]:
 def index_uuids(raw: bytes, name: str) -> frozenset[str]:
     """Which index segments a manifest file names, as their folders are called. Raises `CorruptGraph`. Pure."""
     return frozenset(index.uuid for index in stored_indexes(raw, name))
-
-
-def field_numbers(message: bytes) -> frozenset[int]:
-    """The numbers of the fields that a message of any type has. Pure."""
-    unknown: Any = UnknownFieldSet(Empty.FromString(message))
-    return frozenset(field.field_number for field in unknown)
 
 
 def manifest_message(raw: bytes) -> Any:

@@ -16,12 +16,12 @@ from typing import Any
 import pyarrow as pa
 
 from omnigraph_ops.errors import CorruptGraph
-from omnigraph_ops.graph.lance_manifest import field_numbers, index_segments, read_manifest, stored_versions, writer_of
+from omnigraph_ops.graph.lance_manifest import index_segments, read_manifest, stored_versions, writer_of
 from omnigraph_ops.graph.layout import MANIFEST_DIR
 from omnigraph_ops.graph.schema import Catalog, TableIdentity
 from omnigraph_ops.graph.state import BranchState, GraphCommit, TableEntry, TableUpdate
 from omnigraph_ops.lance.fragment_rows import FragmentRows
-from omnigraph_ops.lance.gateway import SYSTEM_PREFIX, Dataset, LanceGateway
+from omnigraph_ops.lance.gateway import SYSTEM_PREFIX, Dataset, LanceGateway, message_fields
 from omnigraph_ops.storage.store import Storage
 
 CERTIFICATE = "omnigraph_fts_compat.json"
@@ -95,7 +95,7 @@ def older_texts(storage: Storage, table_path: str, version: int) -> tuple[str, .
 
 def analyser_of(details: bytes) -> Analyser:
     """The analyser of a segment from its InvertedIndexDetails. Pure."""
-    numbers = field_numbers(details)
+    numbers = {field.field_number for field in message_fields(details)}
     if _SINCE_11 in numbers:
         return Analyser.LANCE_11
     return Analyser.LANCE_10 if _SINCE_9 in numbers else Analyser.LANCE_8
