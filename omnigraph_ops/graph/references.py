@@ -82,7 +82,7 @@ def read_references(graph: Graph, table_paths: Iterable[str]) -> References:
     )
 
 
-def name_marks(graph: Graph, live: Collection[str]) -> frozenset[str]:
+def dropped_manifests(graph: Graph, live: Collection[str]) -> frozenset[str]:
     """The newest manifest of each dataset that no branch publishes, where its path follows from a name. Reads.
 
     Without it the engine begins to make a type of that name, and cannot finish: no table of the graph is usable then.

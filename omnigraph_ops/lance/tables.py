@@ -80,7 +80,7 @@ class TableFacts:
 
 Exclude = Callable[[Sequence[FragmentFacts], Sequence[IndexFacts]], Collection[int]]
 """Which fragments a compaction leaves alone, by id: the policy of a graph as a function of what is there."""
-Cut = Callable[[Sequence[FragmentFacts]], Sequence[Sequence[FragmentFacts]]]
+Split = Callable[[Sequence[FragmentFacts]], Sequence[Sequence[FragmentFacts]]]
 """The neighbours of one task as smaller tasks."""
 
 
@@ -94,7 +94,7 @@ def table_facts(
     dataset: Dataset,
     target_rows: int,
     exclude: Exclude | None = None,
-    cut: Cut | None = None,
+    split: Split | None = None,
     deleted_share: float = DELETED_SHARE,
 ) -> TableFacts:
     """Fragments, indexes and Lance's compaction plan of the open version under a policy. Reads."""
@@ -102,7 +102,7 @@ def table_facts(
         fragments = tuple(_fragment(f.metadata) for f in dataset.get_fragments())
         indexes = tuple(_indexes(dataset))
         rows = int(dataset.count_rows())
-    tasks = plan_tasks(dataset, target_rows, exclude, cut, deleted_share)
+    tasks = plan_tasks(dataset, target_rows, exclude, split, deleted_share)
     return TableFacts(
         version=dataset.version,
         rows=rows,
@@ -125,10 +125,10 @@ def plan_tasks(
     dataset: Dataset,
     target_rows: int,
     exclude: Exclude | None = None,
-    cut: Cut | None = None,
+    split: Split | None = None,
     deleted_share: float = DELETED_SHARE,
 ) -> tuple[RewriteTask, ...]:
-    """Lance's compaction plan at the open version, but for what is excluded or cut smaller. Reads.
+    """Lance's compaction plan at the open version, but for what is excluded or split smaller. Reads.
 
     Args:
         deleted_share: a fragment of which more is deleted is rewritten for its own sake.
@@ -143,13 +143,13 @@ def plan_tasks(
         options["excluded_fragment_ids"] = excluded
     with lance_errors(f"plan the compaction of {dataset.uri}"):
         plan = _Compaction.plan(dataset, options)
-        return tuple(part for task in plan.tasks for part in _parts(task, cut))
+        return tuple(part for task in plan.tasks for part in _parts(task, split))
 
 
-def _parts(task: Any, cut: Cut | None) -> Iterator[RewriteTask]:
+def _parts(task: Any, split: Split | None) -> Iterator[RewriteTask]:
     whole = tuple(_fragment(f) for f in task.fragments)
     payload = task.json()
-    for run in (whole,) if cut is None else cut(whole):
+    for run in (whole,) if split is None else split(whole):
         ids = tuple(f.fragment_id for f in run)
         yield RewriteTask(payload=payload if run == whole else with_fragments(payload, ids), fragment_ids=ids)
 

@@ -19,7 +19,7 @@ from omnigraph_ops.errors import CorruptGraph, OpsError
 from omnigraph_ops.graph.graph import Graph
 from omnigraph_ops.graph.lance_manifest import stored_indexes
 from omnigraph_ops.graph.layout import branch_reference, chain_folder
-from omnigraph_ops.graph.references import name_marks
+from omnigraph_ops.graph.references import dropped_manifests
 from omnigraph_ops.lance.gateway import Dataset, LanceFailure
 from omnigraph_ops.lance.versions import TrackedFile, blobs_in_bases, files_of_versions, needed_files
 from omnigraph_ops.models.freeze import CutFile, CutFileKind, Freeze, FrozenCut, FrozenPin, PinRole
@@ -91,9 +91,9 @@ def cut_files(graph: Graph, freeze: Freeze, progress: Progress = SILENT) -> tupl
     """
     datasets = _datasets(graph, freeze.cut.pins)
     found = in_parallel(lambda dataset: dataset.files(progress), datasets, workers=graph.settings.concurrency)
-    marks = [] if freeze.tables else _name_marks(graph, freeze.cut)
+    dropped = [] if freeze.tables else _dropped_manifests(graph, freeze.cut)
     # A shallow clone and its original list the same files.
-    listed = {file.file: file for files in (_contract(graph, freeze), marks, *found) for file in files}
+    listed = {file.file: file for files in (_contract(graph, freeze), dropped, *found) for file in files}
     return tuple(sorted(listed.values(), key=lambda f: f.file))
 
 
@@ -128,8 +128,8 @@ def _contract(graph: Graph, freeze: Freeze) -> list[CutFile]:
     ]
 
 
-def _name_marks(graph: Graph, cut: FrozenCut) -> list[CutFile]:
-    paths = name_marks(graph, cut.datasets)
+def _dropped_manifests(graph: Graph, cut: FrozenCut) -> list[CutFile]:
+    paths = dropped_manifests(graph, cut.datasets)
     if cut.dropped is not None:  # else types that were made since are among them
         paths = frozenset(path for path in paths if path.partition("/_versions/")[0] in cut.dropped)
     sizes = _sizes(graph.storage, paths, needed=dict.fromkeys(paths, _NEEDS))

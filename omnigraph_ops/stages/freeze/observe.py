@@ -22,7 +22,7 @@ from omnigraph_ops.graph.layout import (
     old_manifest_file_name,
     version_path,
 )
-from omnigraph_ops.graph.references import base_states, lost_reference, name_marks
+from omnigraph_ops.graph.references import base_states, dropped_manifests, lost_reference
 from omnigraph_ops.graph.schema import staging_files
 from omnigraph_ops.graph.state import BranchState, TableEntry
 from omnigraph_ops.lance.gateway import BranchRef, Dataset, DatasetMissing, lance_errors
@@ -179,8 +179,8 @@ def _look(graph: Graph, freeze_id: str, tables: Sequence[str]) -> ObservedCut | 
 
 def _dropped(graph: Graph, pins: Sequence[FrozenPin]) -> tuple[str, ...]:
     """Folders of dropped types, noted now: a type that is made later would look like one of them. Reads."""
-    marks = name_marks(graph, {pin.path for pin in pins})
-    return tuple(sorted(mark.partition("/_versions/")[0] for mark in marks))
+    manifests = dropped_manifests(graph, {pin.path for pin in pins})
+    return tuple(sorted(path.partition("/_versions/")[0] for path in manifests))
 
 
 def _digest_of(contract: Sequence[tuple[str, bytes]]) -> str:

@@ -114,7 +114,7 @@ def health(graph: Graph, *, tables: Sequence[str] = (), recall: int = 0, files: 
         try:
             head = graph.open_head(entry)
             reopen = partial(graph.lance.open, graph.table_uri(entry), version=int(head.version))
-            facts = table_facts(head, policy.target_rows, policy.exclude, policy.cut, policy.deleted_share)
+            facts = table_facts(head, policy.target_rows, policy.exclude, policy.split, policy.deleted_share)
             vectors = _vectors_of(head, facts, reopen, recall)
             return replace(_look(graph, entry, head, facts, policy), vectors=vectors)
         except OpsError as error:

@@ -9,7 +9,7 @@ has tiers of its own; a plan across that line would rewrite what lies on one sid
 
 How big compaction tasks get under a ceiling on bytes per second. The throttle admits whole tasks, and a task that runs
 reads as fast as it can: what it reads is the burst. Booking it in pieces would keep the average and bound nothing, so
-tasks are cut. The rule is Lance's for rows, in bytes: a fragment of more than half of the bound is full and stays;
+tasks are split. The rule is Lance's for rows, in bytes: a fragment of more than half of the bound is full and stays;
 smaller neighbours become one task up to the bound. What two neighbouring tasks write is together more than the bound,
 so the next run has nothing to do. A table keeps more fragments than without a ceiling: merging further would take a
 larger task, whoever plans it.
@@ -201,7 +201,7 @@ def counted(fragments: Sequence[FragmentFacts], most_bytes: int | None, target_r
     ]
 
 
-def cut(
+def split(
     group: Sequence[FragmentFacts], most_bytes: int, deleted_share: float = DELETED_SHARE
 ) -> tuple[tuple[FragmentFacts, ...], ...]:
     """The neighbours of a task as tasks within the bound; what would not get fewer or lose deletions drops out. Pure.

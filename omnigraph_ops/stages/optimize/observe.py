@@ -115,7 +115,7 @@ def observe_table(graph: Graph, entry: TableEntry, policy: OptimizePolicy) -> Ta
         )
     if graph.settings.defer_index_remap:
         refuse_deferral(head, entry.table_key)
-    facts = table_facts(head, policy.target_rows, policy.exclude, policy.cut, policy.deleted_share)
+    facts = table_facts(head, policy.target_rows, policy.exclude, policy.split, policy.deleted_share)
     lost = _lost(graph, entry, facts)
     usable = (replace(i, covered=frozenset()) if i.name in lost else i for i in facts.indexes)
     facts = replace(facts, indexes=tuple(usable))

@@ -8,7 +8,7 @@ from functools import partial
 
 from omnigraph_ops.graph.schema import TableSpec
 from omnigraph_ops.lance.index_entries import DeadEntries, shown_dead_entries
-from omnigraph_ops.lance.tables import Cut, Exclude, FragmentFacts, IndexFacts, TableFacts
+from omnigraph_ops.lance.tables import Exclude, FragmentFacts, IndexFacts, Split, TableFacts
 from omnigraph_ops.lance.vector_indexes import VectorFacts
 from omnigraph_ops.models.optimize import (
     SKIP_TEXTS,
@@ -26,7 +26,6 @@ from omnigraph_ops.stages.optimize.fragments import (
     RewriteRules,
     Thresholds,
     counted,
-    cut,
     deferred_below,
     excluded,
     is_full,
@@ -35,6 +34,7 @@ from omnigraph_ops.stages.optimize.fragments import (
     put_right,
     shares_of,
     small_runs,
+    split,
     wants_purge,
 )
 from omnigraph_ops.stages.optimize.index_plan import (
@@ -122,11 +122,11 @@ class OptimizePolicy(RewriteRules):
         return full | excluded(counted(fragments, self.task_bytes, self.target_rows), self, indexes)
 
     @property
-    def cut(self) -> Cut | None:
+    def split(self) -> Split | None:
         """How a task is made smaller, None when it never is. Pure."""
         if self.task_bytes is None:
             return None
-        return partial(cut, most_bytes=self.task_bytes, deleted_share=self.deleted_share)
+        return partial(split, most_bytes=self.task_bytes, deleted_share=self.deleted_share)
 
 
 def plan_table(seen: TableObservation, policy: OptimizePolicy) -> TablePlan:
@@ -274,8 +274,8 @@ def _groups(
     left = policy.left_alone(facts.fragments)
     groups: list[Sequence[FragmentFacts]] = []
     for run in small_runs(facts.fragments, policy, staying, left):
-        if policy.cut is not None:
-            groups += policy.cut(run)
+        if policy.split is not None:
+            groups += policy.split(run)
         elif len(run) > 1 or wants_purge(run[0], policy.deleted_share):
             groups.append(tuple(run))
     return tuple(map(tuple, groups))

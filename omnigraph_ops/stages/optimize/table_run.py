@@ -160,7 +160,7 @@ class TableRun:
 
     def _tasks(self, dataset: Dataset) -> tuple[RewriteTask, ...]:
         """What is to be rewritten at this version. Reads."""
-        return plan_tasks(dataset, self.policy.target_rows, self.exclude, self.policy.cut, self.policy.deleted_share)
+        return plan_tasks(dataset, self.policy.target_rows, self.exclude, self.policy.split, self.policy.deleted_share)
 
     def _has_room(self, entry: TableEntry) -> bool:
         """Whether the rewrite may follow the indexes, which are measured as they were published. Reads."""

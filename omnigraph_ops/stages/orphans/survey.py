@@ -30,7 +30,7 @@ from omnigraph_ops.graph.layout import (
     lance_file,
     version_of_manifest_file,
 )
-from omnigraph_ops.graph.references import Reference, References, lost_reference, name_marks, read_references
+from omnigraph_ops.graph.references import Reference, References, dropped_manifests, lost_reference, read_references
 from omnigraph_ops.models.cleanup import SHORTEST_AGE_SECONDS
 from omnigraph_ops.models.orphans import OrphanKind, SkippedDataset
 from omnigraph_ops.storage.inventory import files_in
@@ -80,7 +80,7 @@ class Judge:
     """Files that the journal of an unfinished rewrite of a live table names."""
     worked_on: frozenset[str] = frozenset()
     """Datasets of which a running optimize holds a version: what it wrote so far nothing refers to yet."""
-    name_marks: frozenset[str] = frozenset()
+    dropped_manifests: frozenset[str] = frozenset()
     """Manifests of dropped datasets by which the engine knows that a name was used."""
     publishes: bool = True
     """Whether a graph manifest says which tables there are; without one nothing is called dropped."""
@@ -167,7 +167,7 @@ class Judge:
         file = lance_file(path, ())
         if file is None:
             return _UNKNOWN
-        if path in self.name_marks:
+        if path in self.dropped_manifests:
             return _needed("the engine knows by it that the name of its table was used")
         if self.references.needs(file):
             return _needed("a version of another dataset refers to it", group=dataset)
@@ -301,7 +301,7 @@ def _survey(graph: Graph, cutoff: float, reader: ReferenceReader) -> Survey:
         active_holds=frozenset(h.hold_id for h in (*view.holds, *freezes(graph.storage))),
         journalled=journalled,
         worked_on=frozenset(v.table_path for h in view.holds if h.kind is HoldKind.PLAN for v in h.versions),
-        name_marks=name_marks(graph, live),
+        dropped_manifests=dropped_manifests(graph, live),
         publishes=graph.format.publishes,
     )
     back = tuple(h.label() for h in view.holds if h.created_at < cutoff)

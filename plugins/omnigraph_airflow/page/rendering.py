@@ -18,7 +18,7 @@ from omnigraph_ops.views.markdown import ranges
 
 WIDTH, HEIGHT = 240.0, 64.0
 _EDGE = 5.0
-"""Room for a mark at the border."""
+"""Room for a point at the border."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -31,7 +31,7 @@ class Value:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Mark:
+class Point:
     """One run in a chart: a dot, or a cross when it failed; a bar reaches from `y` to the floor."""
 
     x: float
@@ -56,10 +56,10 @@ class Chart:
     """The whole chart in a sentence, for those who do not see it."""
     lines: tuple[str, ...]
     """Points of each unbroken stretch; empty in a bar chart."""
-    dots: tuple[Mark, ...]
+    dots: tuple[Point, ...]
     """Runs without a neighbour that knows the figure: a line of one point draws nothing. Empty in a bar chart."""
     areas: tuple[str, ...]
-    marks: tuple[Mark, ...]
+    points: tuple[Point, ...]
     bar_width: float = 0.0
 
 
@@ -70,8 +70,8 @@ def chart(title: str, values: Sequence[Value], text: Callable[[float], str], *, 
         return None
     low, high = (0.0, max(known)) if bars else (min(known), max(known))
     step = 1 / (len(values) - 1) if len(values) > 1 else 0.0
-    marks = [_mark(v, i * step if step else 0.5, (low, high), text) for i, v in enumerate(values)]
-    stretches = _stretches(marks)
+    points = [_point(v, i * step if step else 0.5, (low, high), text) for i, v in enumerate(values)]
+    stretches = _stretches(points)
     return Chart(
         title=title,
         latest=text(known[-1]),
@@ -84,7 +84,7 @@ def chart(title: str, values: Sequence[Value], text: Callable[[float], str], *, 
         lines=() if bars else tuple(" ".join(f"{m.x:.1f},{m.y:.1f}" for m in s) for s in stretches if len(s) > 1),
         dots=() if bars else tuple(s[0] for s in stretches if len(s) == 1),
         areas=() if bars else tuple(_area(s) for s in stretches if len(s) > 1),
-        marks=tuple(m for m in marks if m is not None),
+        points=tuple(m for m in points if m is not None),
         bar_width=max(1.5, min(14.0, 0.66 * (WIDTH - 2 * _EDGE) / len(values))) if bars else 0.0,
     )
 
@@ -96,13 +96,13 @@ def sparkline(values: Sequence[float | None]) -> Chart | None:
     return chart("trend", [Value(when="", number=v) for v in values], lambda v: f"{v:g}")
 
 
-def _mark(value: Value, across: float, bounds: tuple[float, float], text: Callable[[float], str]) -> Mark | None:
+def _point(value: Value, across: float, bounds: tuple[float, float], text: Callable[[float], str]) -> Point | None:
     if value.number is None:
         return None
     low, high = bounds
     # A flat line lies in the middle: it is neither low nor high.
     up = (value.number - low) / (high - low) if high > low else (0.5 if low or high else 0.0)
-    return Mark(
+    return Point(
         x=_EDGE + across * (WIDTH - 2 * _EDGE),
         y=HEIGHT - _EDGE - up * (HEIGHT - 2 * _EDGE),
         text=f"{value.when}: {text(value.number)}{', failed' if value.failed else ''}",
@@ -110,18 +110,18 @@ def _mark(value: Value, across: float, bounds: tuple[float, float], text: Callab
     )
 
 
-def _stretches(marks: Sequence[Mark | None]) -> list[list[Mark]]:
+def _stretches(points: Sequence[Point | None]) -> list[list[Point]]:
     """Neighbours that know the figure; a run that does not breaks the line. Pure."""
-    found: list[list[Mark]] = [[]]
-    for mark in marks:
-        if mark is not None:
-            found[-1].append(mark)
+    found: list[list[Point]] = [[]]
+    for point in points:
+        if point is not None:
+            found[-1].append(point)
         elif found[-1]:
             found.append([])
     return [stretch for stretch in found if stretch]
 
 
-def _area(stretch: Sequence[Mark]) -> str:
+def _area(stretch: Sequence[Point]) -> str:
     inner = " ".join(f"{m.x:.1f},{m.y:.1f}" for m in stretch)
     return f"{stretch[0].x:.1f},{HEIGHT:.1f} {inner} {stretch[-1].x:.1f},{HEIGHT:.1f}"
 

@@ -63,7 +63,7 @@ def test_commands_in_a_sentence_are_code_and_nothing_else_is_markup() -> None:
 def test_a_chart_reaches_from_the_lowest_to_the_highest_value() -> None:
     drawn = chart("Fragments", [Value(when=str(n), number=n) for n in (3, 9, 6)], texts.whole)
     assert drawn is not None
-    assert [mark.y for mark in drawn.marks] == [rendering.HEIGHT - 5, 5, rendering.HEIGHT / 2]
+    assert [point.y for point in drawn.points] == [rendering.HEIGHT - 5, 5, rendering.HEIGHT / 2]
     assert (drawn.top, drawn.bottom, drawn.latest, drawn.change) == ("9", "3", "6", "▲ from 3")
     assert drawn.summary == "Fragments over 3 runs: from 3 to 6, lowest 3, highest 9"
 
@@ -89,8 +89,8 @@ def test_bars_stand_on_zero_and_failures_are_marked() -> None:
     values = [Value(when="a", number=0.0), Value(when="b", number=5.0, failed=True)]
     drawn = chart("Run time", values, texts.took, bars=True)
     assert drawn is not None and drawn.bar_width > 0 and not drawn.lines
-    assert [mark.failed for mark in drawn.marks] == [False, True] and drawn.marks[1].text == "b: 5.0 s, failed"
-    assert drawn.marks[0].y == rendering.HEIGHT - 5
+    assert [point.failed for point in drawn.points] == [False, True] and drawn.points[1].text == "b: 5.0 s, failed"
+    assert drawn.points[0].y == rendering.HEIGHT - 5
 
 
 @pytest.mark.parametrize(("value", "shown"), [(0.0, "0%"), (0.0004, "<0.1%"), (0.073, "7.3%"), (1.0, "100%")])

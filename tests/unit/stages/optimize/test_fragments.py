@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from omnigraph_ops.coordination.pace import Ceilings
 from omnigraph_ops.lance.tables import FragmentFacts
 from omnigraph_ops.models.optimize import RewritePolicy
-from omnigraph_ops.stages.optimize.fragments import RewriteRules, counted, cut, excluded, is_full, wants_purge
+from omnigraph_ops.stages.optimize.fragments import RewriteRules, counted, excluded, is_full, split, wants_purge
 
 HUGE = 10**12
 
@@ -115,8 +115,8 @@ def test_without_a_share_that_may_stay_deleted_every_fragment_with_a_deleted_row
     ]
     assert moving(parts, replace(wanted, target_rows=10)) == [3]
     assert moving(parts, replace(wanted, target_rows=10, deleted_share=0.0)) == [1, 2, 3]
-    assert [len(run) for run in cut(parts[1:3], 1000, 0.0)] == [1, 1]
-    assert not cut(parts[1:3], 1000)
+    assert [len(run) for run in split(parts[1:3], 1000, 0.0)] == [1, 1]
+    assert not split(parts[1:3], 1000)
     assert (is_full(parts[1], 1000), is_full(parts[1], 1000, 0.0)) == (True, False)
 
 
@@ -165,7 +165,7 @@ def fragment(number: int, size: int, *, deleted: bool = False) -> FragmentFacts:
 
 
 def cut_ids(sizes: Sequence[int]) -> list[list[int]]:
-    tasks = cut([fragment(n, size) for n, size in enumerate(sizes)], BOUND)
+    tasks = split([fragment(n, size) for n, size in enumerate(sizes)], BOUND)
     return [[f.fragment_id for f in task] for task in tasks]
 
 
@@ -182,7 +182,7 @@ def groups(fragments: Sequence[FragmentFacts]) -> list[list[FragmentFacts]]:
 
 def after_a_run(fragments: Sequence[FragmentFacts]) -> list[FragmentFacts]:
     """Every task as one fragment without deletions; Lance keeps fragments in the order of their ids."""
-    tasks = [task for group in groups(fragments) for task in cut(group, BOUND)]
+    tasks = [task for group in groups(fragments) for task in split(group, BOUND)]
     gone = {f.fragment_id for task in tasks for f in task}
     first = max((f.fragment_id for f in fragments), default=0) + 1
     made = [fragment(first + n, sum(f.data_bytes for f in task)) for n, task in enumerate(tasks)]
@@ -202,7 +202,7 @@ def test_a_large_fragment_is_rewritten_only_for_its_deletions() -> None:
     kept, sparse = fragment(0, 5 * BOUND), fragment(1, 5 * BOUND, deleted=True)
     assert is_full(kept, BOUND)
     assert not is_full(sparse, BOUND)
-    assert cut([kept, sparse], BOUND) == ((sparse,),)
+    assert split([kept, sparse], BOUND) == ((sparse,),)
 
 
 def test_without_a_ceiling_nothing_is_full() -> None:
@@ -222,7 +222,7 @@ fragment_lists = st.lists(st.tuples(st.integers(0, 2 * BOUND), st.booleans()), m
 
 @given(fragment_lists)
 def test_no_task_is_over_the_bound_but_for_one_fragment_with_deletions(fragments: list[FragmentFacts]) -> None:
-    for task in cut(fragments, BOUND):
+    for task in split(fragments, BOUND):
         assert sum(f.data_bytes for f in task) <= BOUND or (len(task) == 1 and task[0].deleted_rows)
         assert len(task) > 1 or task[0].deleted_rows
         first = task[0].fragment_id
