@@ -163,10 +163,12 @@ def moments_hook(moments: list[str], kill: Kill | None, heard: threading.Event |
         if kill is not None and len(moments) == kill.moment + 1:
             if kill.delay or len(kill.signals) > 1:
                 threading.Thread(target=_send, args=(kill,), daemon=True).start()
+                waits = kill.signals[0] == signal.SIGHUP  # of which the second one aborts nothing
             else:
                 os.kill(os.getpid(), kill.signals[0])
-                if heard is not None and kill.signals[0] in {signal.SIGINT, signal.SIGTERM}:
-                    heard.wait(_LONGEST_SECONDS)
+                waits = kill.signals[0] in {signal.SIGHUP, signal.SIGINT, signal.SIGTERM}
+            if waits and heard is not None:
+                heard.wait(_LONGEST_SECONDS)
 
     return hook
 
