@@ -11,6 +11,7 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import IO
 
 import lance
 import pytest
@@ -58,11 +59,14 @@ sys.argv = ["omnigraph-ops", *sys.argv[1:]]
 sys.exit(main())
 """
 _SLOW_REMOVAL = """
-import sys, time
+import os, sys, time
 from omnigraph_ops.cli import main
 from omnigraph_ops.stages.cleanup import apply
 
-apply.remove_versions = lambda *_, **_named: time.sleep(120)
+def slow(*_, **_named):
+    os.write(1, b"removing\\n")
+    time.sleep(120)
+apply.remove_versions = slow
 sys.argv = ["omnigraph-ops", *sys.argv[1:]]
 sys.exit(main())
 """
@@ -70,8 +74,9 @@ _WAITING = """
 import os, sys
 from omnigraph_ops.coordination import lease
 from omnigraph_ops.cli import main
+from omnigraph_ops.outcomes.runs import RecordedRun
 
-waits = lease._Turns.wait
+waits, stops = lease._Turns.wait, RecordedRun.stop
 
 def telling(turns, pause):
     if not getattr(lease, "told", False):
@@ -79,7 +84,11 @@ def telling(turns, pause):
         os.write(1, b"waits\\n")  # at once: other threads wait, too
     waits(turns, pause)
 
-lease._Turns.wait = telling
+def stopping(run):
+    stops(run)
+    os.write(1, b"stops\\n")
+
+lease._Turns.wait, RecordedRun.stop = telling, stopping
 sys.argv = ["omnigraph-ops", *sys.argv[1:]]
 sys.exit(main())
 """
@@ -114,6 +123,25 @@ def running(*command: str) -> Iterator[subprocess.Popen[str]]:
     finally:
         process.kill()
         process.communicate()
+
+
+def next_line(stream: IO[str] | None) -> str:
+    """The next line of a child, and no more: what a buffer takes beyond it, `communicate` would not find. Reads."""
+    assert stream is not None
+    line = b""
+    while not line.endswith(b"\n") and (byte := os.read(stream.fileno(), 1)):
+        line += byte
+    return line.decode()
+
+
+def press(process: subprocess.Popen[str]) -> str:
+    """Interrupt a run for the first time; what it says until it has heard that, for two at once would count as one."""
+    process.send_signal(signal.SIGINT)
+    said = line = next_line(process.stderr)
+    while line and not line.startswith("Finishing "):
+        line = next_line(process.stderr)
+        said += line
+    return said
 
 
 def begun(graph: Graph) -> None:
@@ -197,12 +225,11 @@ def test_a_cleanup_that_is_interrupted_while_it_waits_removes_nothing(demo_graph
     stored = {e.path: stored_versions(graph.storage, e.path) for e in graph.state().entries}
     with running("-c", _WAITING, "cleanup", graph.uri, "--keep", "1", "--confirm") as process:
         with committer_turn(graph, "somebody else"):
-            assert process.stdout is not None
-            assert process.stdout.readline() == "waits\n"
+            assert next_line(process.stdout) == "waits\n"
             time.sleep(0.5)  # until the other threads wait, too
             process.send_signal(signal.SIGINT)
+            assert next_line(process.stdout) == "stops\n"
             # The main thread ends; the threads that wait could have the lease before the process is gone.
-            time.sleep(0.3)
         out, err = process.communicate(timeout=120)
     assert (process.returncode, "removed" in out, "Traceback" in err) == (130, False, False), err
     assert {path: stored_versions(graph.storage, path) for path in stored} == stored
@@ -212,12 +239,13 @@ def test_a_cleanup_that_is_interrupted_while_it_waits_removes_nothing(demo_graph
 def test_more_signals_abort_work_that_nothing_can_stop(demo_graph: DemoGraph, presses: int) -> None:
     graph = demo_graph(**SMALL)
     with running("-c", _SLOW, "optimize", graph.uri) as process:
-        assert process.stdout is not None
-        assert process.stdout.readline() == "slow\n"
-        for _ in range(presses):
+        assert next_line(process.stdout) == "slow\n"
+        said = press(process)
+        for _ in range(presses - 1):
             process.send_signal(signal.SIGINT)
             time.sleep(0.3)
         _, err = process.communicate(timeout=60)
+    err = said + err
     assert (process.returncode, "Traceback" in err) == (130, False), err
     assert err.count("Finishing ") == 1
     (record,) = settle(open_graph(graph.uri))
@@ -227,12 +255,11 @@ def test_more_signals_abort_work_that_nothing_can_stop(demo_graph: DemoGraph, pr
 def test_what_is_still_removing_after_an_abort_keeps_the_lease_to_its_end(demo_graph: DemoGraph, cli: Cli) -> None:
     graph = demo_graph(**SMALL)
     with running("-c", _SLOW_REMOVAL, "cleanup", graph.uri, "--keep", "1", "--confirm") as process:
-        begun(graph)
-        for _ in range(2):
-            process.send_signal(signal.SIGINT)
-            time.sleep(0.3)
+        assert next_line(process.stdout) == "removing\n"
+        said = press(process)
+        process.send_signal(signal.SIGINT)
         _, err = process.communicate(timeout=100)
-    assert (process.returncode, "Traceback" in err) == (130, False), err
+    assert (process.returncode, "Traceback" in said + err) == (130, False), said + err
     left = read_lease(graph.storage)
     assert left is not None and not left.released
     # Its process is gone, so nobody waits for it.
