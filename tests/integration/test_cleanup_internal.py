@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import contextlib
 import shutil
 import threading
 import time
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -31,7 +29,7 @@ from omnigraph_ops.stages.cleanup.stage import Cleanup
 from omnigraph_ops.stages.optimize.run import optimize_all
 from tests.conftest import DemoGraph
 from tests.support.edges import when_asked
-from tests.support.fences import TimerOf
+from tests.support.fences import fenced_until_told
 from tests.support.rows import rows_everywhere
 from tests.support.writers import copies, write
 
@@ -310,11 +308,8 @@ def test_nothing_goes_once_the_fence_reaches_its_limit_in_the_turn_that_it_is_no
     demo_graph: DemoGraph, monkeypatch: pytest.MonkeyPatch, moment: str
 ) -> None:
     """Writers would wait until every commit is judged, however short the limit is."""
-    graph, lift_now, lifted, looked_at = demo_graph(**SMALL), threading.Event(), threading.Event(), list[int]()
-    with monkeypatch.context() as timers, contextlib.ExitStack() as fences:
-        timers.setattr(threading, "Timer", partial(TimerOf, lift_now))
-        behind_fence = fences.enter_context(fenced(graph, on_lift=lifted.set))
-        timers.undo()
+    graph, lifted, looked_at = demo_graph(**SMALL), threading.Event(), list[int]()
+    with fenced_until_told(graph, lifted) as (behind_fence, lift_now):
         plan, real = plan_cleanup(behind_fence, KEEP_1), Graph.state
         before, fence = kept(graph), behind_fence.run_context.fence
         assert len(row(plan).versions) > 2 and fence is not None

@@ -46,7 +46,7 @@ from omnigraph_ops.stages.recovery.check import check
 from omnigraph_ops.stages.recovery.recover import recover
 from omnigraph_ops.storage.store import Storage
 from tests.support.edges import when_rewritten
-from tests.support.fences import TimerOf, killed_behind_its_fence
+from tests.support.fences import TimerOf, fenced_until_told, killed_behind_its_fence
 from tests.support.shell import Cli, assert_refused
 
 
@@ -192,7 +192,8 @@ def test_the_fence_of_a_run_at_work_is_removed_by_force_alone_and_that_run_knows
 def test_a_bounded_fence_is_lifted_in_time_and_the_run_goes_on_no_longer_alone(tmp_path: Path) -> None:
     write_demo_graph(str(tmp_path / "g.omni"), DemoSpec(node_types=1, loads=2, rows=5))
     graph, lifted = open_graph(str(tmp_path / "g.omni"), Settings()), threading.Event()
-    with fenced(graph, at_most_seconds=0.05, on_lift=lifted.set) as behind_fence:
+    with fenced_until_told(graph, lifted) as (behind_fence, lift_now):
+        lift_now.set()
         assert lifted.wait(300)
         assert not behind_fence.is_alone()
         assert current_lock(graph) is None
@@ -202,10 +203,8 @@ def test_a_bounded_fence_is_lifted_in_time_and_the_run_goes_on_no_longer_alone(t
 
 
 @pytest.mark.slow
-def test_a_fence_that_is_lifted_in_the_middle_of_a_run_takes_its_exclusivity_away(
-    graph: Graph, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    graph, lifted, lift_now = graph.with_settings(Settings()), threading.Event(), threading.Event()
+def test_a_fence_that_is_lifted_in_the_middle_of_a_run_takes_its_exclusivity_away(graph: Graph) -> None:
+    graph, lifted = graph.with_settings(Settings()), threading.Event()
     alone = list[bool]()
 
     class Lifts(Run):
@@ -215,10 +214,7 @@ def test_a_fence_that_is_lifted_in_the_middle_of_a_run_takes_its_exclusivity_awa
                 lift_now.set()
                 assert lifted.wait(300)
 
-    with monkeypatch.context() as timers, contextlib.ExitStack() as fences:
-        timers.setattr(threading, "Timer", partial(TimerOf, lift_now))
-        behind_fence = fences.enter_context(fenced(graph, at_most_seconds=60, on_lift=lifted.set))
-        timers.undo()
+    with fenced_until_told(graph, lifted) as (behind_fence, lift_now):
         stats = {t.table_key: t for t in optimize_all(behind_fence.with_run(Lifts())).tables}
     assert alone == [True]
     assert stats["node:Person"].committed
@@ -373,8 +369,9 @@ def test_a_bounded_fence_is_lifted_although_the_store_fails_for_a_moment(
 
     monkeypatch.setattr(LanceGateway, "delete_branch", refused_once)
     monkeypatch.setattr(fence, "_LIFTED_AGAIN_SECONDS", 0.05)
-    with fenced(graph, at_most_seconds=0.05, on_lift=lifted.set):
-        assert lifted.wait(60)
+    with fenced_until_told(graph, lifted) as (_, lift_now):
+        lift_now.set()
+        assert lifted.wait(300)
         assert (failed, current_lock(graph)) == ([SCHEMA_APPLY_LOCK], None)
 
 

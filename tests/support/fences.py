@@ -2,11 +2,18 @@
 
 from __future__ import annotations
 
+import contextlib
 import subprocess
 import sys
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from functools import partial
 from typing import Any
+
+import pytest
+
+from omnigraph_ops.coordination.fence import fenced
+from omnigraph_ops.graph import Graph
 
 _KILLED = """
 import sys, time
@@ -40,3 +47,17 @@ class TimerOf(threading.Thread):
 
     def cancel(self) -> None:
         """Its time has come, or never does."""
+
+
+@contextlib.contextmanager
+def fenced_until_told(graph: Graph, lifted: threading.Event) -> Iterator[tuple[Graph, threading.Event]]:
+    """The graph behind a fence, and the event with which the time of that is over; `lifted` is set after it. Writes.
+
+    On a busy machine a time of moments would be over before the fence is raised.
+    """
+    lift_now = threading.Event()
+    with contextlib.ExitStack() as fences:
+        with pytest.MonkeyPatch.context() as timers:
+            timers.setattr(threading, "Timer", partial(TimerOf, lift_now))
+            behind_fence = fences.enter_context(fenced(graph, on_lift=lifted.set))
+        yield behind_fence, lift_now
