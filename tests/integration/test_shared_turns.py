@@ -76,15 +76,12 @@ def all_waiting(graph: Graph) -> Iterator[Came]:
         except BaseException as error:
             came[key] = error
 
-    folders = [f"{entry_of(graph, key).path}/_transactions" for key in KEYS]
-    count = lambda: sum(len(graph.storage.list(folder)) for folder in folders)  # noqa: E731
-    threads, drafted = [threading.Thread(target=one, args=(key,)) for key in KEYS], count() + len(KEYS)
+    threads, queue = [threading.Thread(target=one, args=(key,)) for key in KEYS], landing._QUEUES.of(graph)
     with committer_lease(graph.storage, purpose="somebody else", ttl_seconds=600, wait_seconds=0):
         for thread in threads:
             thread.start()
-        while count() < drafted:
+        while len(queue._waiting) + len(came) < len(KEYS):
             time.sleep(0.02)
-        time.sleep(0.2)
         yield came
     for thread in threads:
         thread.join(timeout=60)
@@ -310,9 +307,11 @@ def test_publishes_that_fail_leave_every_table_to_recover(
 
 
 def test_a_lease_that_somebody_keeps_is_waited_for_once(demo_graph: DemoGraph) -> None:
-    graph = demo_graph(settings=Settings(lease_wait_seconds=1))
+    graph = demo_graph(settings=Settings(lease_wait_seconds=3))
     with all_waiting(graph) as came:
-        time.sleep(3)
+        deadline = time.monotonic() + 8
+        while len(came) < len(KEYS) and time.monotonic() < deadline:
+            time.sleep(0.05)
         assert sorted(came) == sorted(KEYS), "not one after the other"
         assert [type(what) for what in came.values()] == [LeaseHeld] * 3
 
