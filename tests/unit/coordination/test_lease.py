@@ -89,6 +89,7 @@ def test_a_release_that_cannot_be_written_hides_no_error(storage: Storage, monke
         raise OpsError("what went wrong")
 
 
+@pytest.mark.usefixtures("watcher_sleeps")
 def test_a_holder_on_another_machine_is_dead_after_a_ttl_of_watching(storage: Storage) -> None:
     put(storage)
     with pytest.raises(LeaseHeld), committer_lease(storage, purpose="w", ttl_seconds=0.3, wait_seconds=0.1):
