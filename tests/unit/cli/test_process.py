@@ -9,6 +9,7 @@ from collections.abc import Iterator
 
 import pytest
 
+from omnigraph_ops.cli import process
 from omnigraph_ops.cli.process import Signals
 
 
@@ -46,12 +47,16 @@ def test_an_interrupt_that_code_in_c_dropped_comes_again() -> None:
         time.sleep(10)
 
 
-def test_a_dropped_interrupt_does_not_come_again_once_the_run_is_being_recorded() -> None:
+def test_a_dropped_interrupt_does_not_come_again_once_the_run_is_being_recorded(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     signals = Signals(own_process=False)
+    monkeypatch.setattr(process, "_AGAIN_SECONDS", 100.0)  # not before the run is at its end
     with signals.installed():
         _Dropped(KeyboardInterrupt)
+        assert signal.getitimer(signal.ITIMER_REAL)[0] > 50
         signals.closing()
-        time.sleep(0.2)
+        signal.raise_signal(signal.SIGALRM)
         _Dropped(KeyboardInterrupt)
     assert signal.getitimer(signal.ITIMER_REAL) == (0, 0)
     assert signal.getsignal(signal.SIGALRM) is signal.SIG_DFL
