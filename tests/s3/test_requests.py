@@ -61,7 +61,7 @@ def test_as_many_files_are_looked_at_at_once_as_there_are_threads_for_it(
 ) -> None:
     all_there = threading.Barrier(WORKERS)
     with faulty(s3) as proxy, monkeypatch.context() as patch:
-        proxy.faults.append(Fault(matches="^HEAD ", before=lambda _: all_there.wait(timeout=20) and None))
+        proxy.faults.append(Fault(matches="^HEAD ", before=lambda _: all_there.wait(timeout=60) and None))
         patch.setenv("AWS_ENDPOINT_URL", proxy.url)
         found = look_again(Storage(storage.root), [f"folder/{number}" for number in range(WORKERS)])
     assert found == [None] * WORKERS
@@ -130,7 +130,7 @@ class _RoundTrips:
             if self._armed and look is not None:
                 self._asked.add(look)
                 self._changed.notify_all()
-                self.one_by_one += not self._changed.wait_for(lambda: len(self._asked) >= 3, timeout=5)
+                self.one_by_one += not self._changed.wait_for(lambda: len(self._asked) >= 3, timeout=60)
 
 
 def test_what_is_looked_at_in_an_armed_window_is_one_round_trip(

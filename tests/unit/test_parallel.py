@@ -95,7 +95,7 @@ def test_questions_to_a_store_are_under_way_together() -> None:
     all_there = threading.Barrier(3)
 
     def question(answer: str) -> str:
-        all_there.wait(timeout=20)
+        all_there.wait(timeout=60)
         return answer
 
     assert asked(lambda: question("a"), lambda: question("b"), lambda: question("c"), at_once=True) == ("a", "b", "c")
