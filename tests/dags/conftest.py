@@ -107,20 +107,26 @@ def dag(airflow_db: None) -> Any:
 
 
 @pytest.fixture
-def answer_hitl(api: Any) -> Iterator[Callable[..., list[dict[str, Any]]]]:
+def answer_hitl(api: Any, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., list[dict[str, Any]]]]:
     """Answers approvals of a running `dag.test()` through the REST API, from a thread, as a person would."""
     stop, answers, seen = threading.Event(), dict[str, tuple[str, dict[str, Any]]](), list[dict[str, Any]]()
+    sleep, idled = time.sleep, list[float]()
+
+    def noted(seconds: float) -> None:
+        if seconds == 1:  # as `dag.test()` does where nothing is left to run
+            idled.append(seconds)
+        sleep(seconds)
 
     def loop() -> None:
-        before: set[str] = set()
+        first: dict[str, int] = {}
         while not stop.is_set():
             pending = api.get("/api/v2/dags/~/dagRuns/~/hitlDetails", params=PENDING).json()
             asked = {request["task_instance"]["id"]: request for request in pending["hitl_details"]}
-            # At second sight: `dag.test()` overwrites an answer that comes while it still writes that the task waits.
-            again, before = before & set(asked), set(asked)
-            for request in (asked[number] for number in again):
+            # `dag.test()` overwrites an answer that comes while it still writes that the task waits.
+            first = {number: first.get(number, len(idled)) for number in asked}
+            for number, request in asked.items():
                 ti = request["task_instance"]
-                if ti["task_id"] in answers:
+                if ti["task_id"] in answers and len(idled) > first[number]:
                     run = quote(ti["dag_run_id"], safe="")
                     path = f"/api/v2/dags/{ti['dag_id']}/dagRuns/{run}/taskInstances/{ti['task_id']}"
                     option, form = answers[ti["task_id"]]
@@ -133,11 +139,12 @@ def answer_hitl(api: Any) -> Iterator[Callable[..., list[dict[str, Any]]]]:
         answers[task_id] = (option, form)
         return seen
 
+    monkeypatch.setattr(time, "sleep", noted)
     thread = threading.Thread(target=loop, daemon=True)
     thread.start()
     yield add
     stop.set()
-    thread.join(5)
+    thread.join(60)
 
 
 @pytest.fixture(scope="session")
