@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import threading
+import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
@@ -20,6 +21,7 @@ from omnigraph_ops.lance.gateway import Dataset
 from omnigraph_ops.lance.tables import IndexFacts, index_facts
 from omnigraph_ops.models.optimize import Executor, IndexBuild, OptimizeReport, TablePlan
 from omnigraph_ops.progress import SILENT, Lines
+from omnigraph_ops.spark import rewrite_job
 from omnigraph_ops.spark.rewrite_job import (
     IndexPart,
     IndexTaskOutcome,
@@ -134,10 +136,16 @@ def test_what_a_task_cannot_do_is_left_to_the_driver(
 
 
 def test_a_job_that_spark_gives_up_is_left_to_the_driver(
-    session: SparkSession, demo_graph: DemoGraph, tmp_path: Path
+    session: SparkSession, demo_graph: DemoGraph, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     graph, said, over = demo_graph(**SPEC), list[str](), threading.Event()
     plan, context = plan_of(graph), session.sparkContext
+
+    def without_end(*_: object) -> None:
+        time.sleep(600)
+
+    # No task is done before the job is cancelled, however late that is.
+    monkeypatch.setattr(rewrite_job, "index_on_worker", without_end)
 
     def cancel() -> None:
         while not over.wait(0.02):
