@@ -123,7 +123,7 @@ def is_running(process_id: int) -> bool:
     """Whether there is such a process; one that is dead and not yet reaped does not count."""
     try:
         return ") Z " not in Path(f"/proc/{process_id}/stat").read_text()
-    except FileNotFoundError:
+    except (FileNotFoundError, ProcessLookupError):  # the latter where it ends between the open and the read
         return False
 
 
