@@ -49,7 +49,8 @@ os.environ.update(
 )
 # How long an example takes is a matter of what else this machine does.
 settings.register_profile("omnigraph", deadline=None, suppress_health_check=[HealthCheck.too_slow])
-settings.load_profile("omnigraph")
+# By day always the same ones, as the histories of `property/`: what only the examples of one run meet is for the night.
+settings.register_profile("by day", settings.get_profile("omnigraph"), derandomize=True)
 
 # What a test writes as another writer is no reason to give way to one: unit/coordination/test_pace.py is about that.
 pace._ACTIVE_SECONDS = 0.0
@@ -58,6 +59,11 @@ guards._LOOK_SECONDS = 0.0
 guards._MOST_LOOKS = guards._LOOKS
 
 DemoGraph = Callable[..., Graph]
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Choose the examples before the modules of the tests are imported, which take the profile with them."""
+    settings.load_profile("by day" if config.getoption("by_day") else "omnigraph")
 
 
 def pytest_collection_finish(session: pytest.Session) -> None:
