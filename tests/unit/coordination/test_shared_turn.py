@@ -122,7 +122,7 @@ def test_threads_that_come_first_at_once_share_a_turn(graph: Graph, monkeypatch:
 
     def one(number: int) -> None:
         with shared_turn(mine, f"part {number}", most=2):
-            together.wait(5)
+            together.wait(60)
 
     at_once(one, 2)
 
