@@ -101,6 +101,21 @@ def needed_files(dataset: Dataset) -> tuple[NeededFile, ...]:
     return tuple(found)
 
 
+NO_LANCE_FILE = "does not appear to be a Lance file"
+"""What Lance 13 says of a data file without its footer; it does not name the file."""
+
+
+def first_damaged(dataset: Dataset) -> str | None:
+    """The data files of the first fragment of which Lance calls one no Lance file; None: of none. Reads rows."""
+    for fragment in dataset.get_fragments():
+        try:
+            fragment.head(1)
+        except Exception as error:
+            if NO_LANCE_FILE in str(error):
+                return " or ".join(f"data/{file.path}" for file in fragment.metadata.files)
+    return None
+
+
 _EXTERNAL = 3
 """The kind of a blob that is a file of its own somewhere, in its description."""
 

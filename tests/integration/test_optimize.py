@@ -263,6 +263,17 @@ def test_a_lost_file_is_named_and_no_reason_to_try_again(demo_graph: DemoGraph, 
     assert not raised.value.retryable
 
 
+def test_a_damaged_file_is_named_and_no_reason_to_try_again(demo_graph: DemoGraph, stamp: int) -> None:
+    graph = demo_graph(stamp=stamp, **PEOPLE)
+    entry = entry_of(graph, "node:Person")
+    damaged = min(Path(graph.table_uri(entry), "data").iterdir())
+    damaged.write_bytes(b"\xaa" * damaged.stat().st_size)
+    with pytest.raises(CorruptGraph) as raised:
+        optimize_table(graph, "node:Person")
+    assert f"has data/{damaged.name} under {entry.path}, which is damaged; no other table" in str(raised.value)
+    assert not raised.value.retryable
+
+
 def test_an_error_beside_whole_files_may_pass(demo_graph: DemoGraph, monkeypatch: pytest.MonkeyPatch) -> None:
     """As where another process removed what a moment ago was read: the next try looks anew."""
     graph = demo_graph(**PEOPLE)

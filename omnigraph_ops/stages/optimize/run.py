@@ -36,7 +36,7 @@ from omnigraph_ops.graph.layout import chain_folder
 from omnigraph_ops.graph.sidecars import engine_root
 from omnigraph_ops.graph.state import TableEntry
 from omnigraph_ops.lance.gateway import LOST_COMMITS, CommitConflict, LanceFailure
-from omnigraph_ops.lance.versions import needed_files
+from omnigraph_ops.lance.versions import NO_LANCE_FILE, first_damaged, needed_files
 from omnigraph_ops.models.optimize import (
     Executor,
     OptimizeDecision,
@@ -307,7 +307,7 @@ def _attempt_as_accepted(graph: Graph, executor: TaskExecutor, work: _Work, prog
 
     Raises:
         StalePlan: it failed, and the schema was changed meanwhile: a property may have another name.
-        CorruptGraph: it failed, and a file of its published version is lost.
+        CorruptGraph: it failed, and a file of its published version is lost or damaged.
     """
     with contextlib.suppress(OpsError):  # in the middle of a schema apply
         graph = graph.with_current_schema() if work.preempted else graph
@@ -323,19 +323,22 @@ def _attempt_as_accepted(graph: Graph, executor: TaskExecutor, work: _Work, prog
 
 
 def _refuse_lost(graph: Graph, table_key: str, error: LanceFailure) -> None:
-    """Raise `CorruptGraph` where the published version of a table lacks a file: no repetition helps. Reads."""
-    lacks = ""
+    """Raise `CorruptGraph` where a file of the published version is lost or damaged: no repetition helps. Reads."""
+    found = ""
     with contextlib.suppress(OpsError):  # the error that made somebody ask says more
         if (entry := graph.published(table_key)) is not None:
             chain = chain_folder(entry.path, entry.branch)
-            files = needed_files(graph.open_pinned(entry))
-            if lost := graph.first_lost({f"{chain}/{f.path}": f.size for f in files if f.base is None}):
-                lacks = f"version {entry.version}, which is published, lacks {lost}"
-    if lacks:
-        raise CorruptGraph(
-            f"{table_key}: {lacks}; no other table is affected; `omnigraph-ops health --files` names all that is gone; "
-            "bring the file back or restore the graph"
-        ) from error
+            pinned = graph.open_pinned(entry)
+            published = f"{table_key}: version {entry.version}, which is published,"
+            needed = {f"{chain}/{f.path}": f.size for f in needed_files(pinned) if f.base is None}
+            if lost := graph.first_lost(needed):
+                every = "`omnigraph-ops health --files` names all that is gone"
+                found = f"{published} lacks {lost}; no other table is affected; {every}; bring the file back"
+            elif NO_LANCE_FILE in str(error) and (damaged := first_damaged(pinned)):
+                found = f"{published} has {damaged} under {chain}, which is damaged; no other table is affected"
+                found += "; replace it by the file of a backup"
+    if found:
+        raise CorruptGraph(f"{found}, or restore the graph") from error
 
 
 def _has_new_schema(graph: Graph) -> bool:
