@@ -21,6 +21,7 @@ from airflow.models.dagrun import DagRun
 from airflow.models.hitl import HITLDetail
 from airflow.models.taskinstance import TaskInstance
 from airflow.utils.session import create_session
+from airflow.utils.state import DagRunState
 from fastapi import Depends
 from sqlalchemy import func, select
 
@@ -189,7 +190,7 @@ class DagFacts:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NewestRun:
-    """The newest run of a DAG."""
+    """The run of a DAG that runs, else its newest one."""
 
     dag_id: str
     run_id: str
@@ -243,11 +244,13 @@ def dag_facts(dag_ids: Collection[str]) -> Mapping[str, DagFacts]:
 
 
 def newest_runs(dag_ids: Collection[str]) -> Mapping[str, NewestRun]:
-    """The newest run of each DAG that had one. Reads."""
+    """The run of each DAG that runs, though others are queued behind it, else the newest one. Reads."""
     newest = select(func.max(DagRun.id)).where(DagRun.dag_id.in_(dag_ids)).group_by(DagRun.dag_id)
+    running = newest.where(DagRun.state == DagRunState.RUNNING)
     columns = (DagRun.dag_id, DagRun.run_id, DagRun.state, DagRun.start_date)
     with create_session(scoped=False) as session:
-        found = session.execute(select(*columns).where(DagRun.id.in_(newest))).all()
+        queries = (select(*columns).where(DagRun.id.in_(ids)) for ids in (newest, running))
+        found = [row for query in queries for row in session.execute(query)]
     return {
         dag_id: NewestRun(dag_id=dag_id, run_id=run_id, state=str(state), started_at=started)
         for dag_id, run_id, state, started in found

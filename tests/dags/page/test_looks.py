@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 import time
 
+import pytest
 from omnigraph_airflow.page.reads import BUSY, STILL, Deadline, Looks, ReadLimits
 
 
@@ -62,3 +63,28 @@ def test_more_graphs_than_threads_are_read_one_after_the_other() -> None:
     looks = Looks(keep_seconds=60, bounds=ReadLimits(threads=2))
     futures = [looks.begin(graph, "runs", lambda graph=graph: graph) for graph in range(50)]
     assert [Deadline(60).wait(future, str).value for future in futures] == list(range(50))
+
+
+@pytest.mark.parametrize(
+    ("states", "shown"),
+    [
+        (["running", "queued"], "a"),
+        (["success", "queued"], "b"),
+        (["running", "queued", "failed"], "a"),
+        (["success", "failed"], "b"),
+    ],
+)
+def test_a_run_that_runs_is_shown_before_those_that_queue_behind_it(
+    airflow_db: None, states: list[str], shown: str
+) -> None:
+    from airflow.models.dagrun import DagRun
+    from airflow.utils.session import create_session
+    from airflow.utils.types import DagRunType
+    from omnigraph_airflow.page.listing import newest_runs
+
+    dag_id = "-".join(states)
+    with create_session() as session:
+        for name, state in zip("abc", states, strict=False):
+            session.add(DagRun(dag_id=dag_id, run_id=name, run_type=DagRunType.MANUAL, state=state))
+            session.flush()
+    assert newest_runs([dag_id])[dag_id].run_id == shown
