@@ -258,7 +258,7 @@ def test_a_lost_file_is_named_and_no_reason_to_try_again(demo_graph: DemoGraph, 
     with pytest.raises(CorruptGraph) as raised:
         optimize_table(graph, "node:Person")
     version = entry_of(graph, "node:Person").version  # its indexes may be folded by then
-    said = f"node:Person: version {version}, which is published, lacks {entry.path}/data/{lost.name}; no other table"
+    said = f"version {version}, which is published, lacks {entry.path}/data/{lost.name}; no other table"
     assert str(raised.value).startswith(said)
     assert not raised.value.retryable
 

@@ -329,7 +329,7 @@ def _refuse_lost(graph: Graph, table_key: str, error: LanceFailure) -> None:
         if (entry := graph.published(table_key)) is not None:
             chain = chain_folder(entry.path, entry.branch)
             pinned = graph.open_pinned(entry)
-            published = f"{table_key}: version {entry.version}, which is published,"
+            published = f"version {entry.version}, which is published,"
             needed = {f"{chain}/{f.path}": f.size for f in needed_files(pinned) if f.base is None}
             if lost := graph.first_lost(needed):
                 every = "`omnigraph-ops health --files` names all that is gone"
