@@ -75,8 +75,13 @@ def some(texts: Sequence[str], most: int = _MOST_NAMED, separator: str = ", ") -
     return separator.join([*texts[:most], *more])
 
 
-_OF_ONE = re.compile(r"\S*/\S*|(?<=version )\d+|(?<=HEAD )\d+")
-"""What differs between the messages of one cause: files and versions."""
+_OF_ONE = re.compile(r"\S*/\S*|(?<=version )\d+|(?<=HEAD )\d+|\d[\d.,]* (?:B|[KMGTP]iB)\b")
+"""What differs between the messages of one cause: files, versions and sizes."""
+
+
+def cause_of(message: str, name: str = "") -> str:
+    """A message without what is only its own: the name of what failed, files, versions and sizes. Pure."""
+    return _OF_ONE.sub("", re.sub(rf"(?<!\w){re.escape(name)}(?!\w)", "", message) if name else message)
 
 
 FailureRow = tuple[str, str, str]
@@ -84,11 +89,10 @@ FailureRow = tuple[str, str, str]
 
 
 def causes(found: Iterable[FailureRow]) -> list[list[FailureRow]]:
-    """What failed, together where it has one cause: only the own name, file or version differs. Pure."""
+    """What failed, together where it has one cause: only the own name, file, version or size differs. Pure."""
     failed: dict[tuple[str, str], list[FailureRow]] = {}
     for task, name, message in found:
-        general = re.sub(rf"(?<!\w){re.escape(name)}(?!\w)", "", message) if name else message
-        failed.setdefault((task, _OF_ONE.sub("", general)), []).append((task, name, message))
+        failed.setdefault((task, cause_of(message, name)), []).append((task, name, message))
     return list(failed.values())
 
 
@@ -99,7 +103,7 @@ def by_cause(found: Iterable[FailureRow]) -> Iterator[str]:
         names = tuple(dict.fromkeys(name for _, name, _ in those))
         subject = " ".join(filter(None, (task, some(names))))
         differ = any(said != message for _, _, said in those)
-        others = " (the others name their own files and versions)" if differ else ""
+        others = " (the others name their own files, versions and sizes)" if differ else ""
         yield f"{subject}: {message}{others}" if subject else f"{message}{others}"
 
 

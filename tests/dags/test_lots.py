@@ -112,7 +112,7 @@ def test_what_tables_of_a_lot_failed_for_is_told_once(run: Any) -> None:
     error, _ = run(["a", "b"], a=[CorruptGraph("no space")], b=[CorruptGraph("no space")])
     assert str(error) == "2 of 2 tables failed: a, b: no space"
     error, _ = run(["a", "b"], a=[CorruptGraph("a lacks /g/a/1.lance")], b=[CorruptGraph("b lacks /g/b/22.lance")])
-    others = "(the others name their own files and versions)"
+    others = "(the others name their own files, versions and sizes)"
     assert str(error) == f"2 of 2 tables failed: a, b: a lacks /g/a/1.lance {others}"
     error, _ = run(["T1", "b"], T1=[CorruptGraph("T1 pins version 3")], b=[CorruptGraph("b pins version 4")])
     assert str(error) == f"2 of 2 tables failed: T1, b: T1 pins version 3 {others}"

@@ -79,13 +79,29 @@ def test_tries_before_the_one_that_succeeded_are_in_the_report(optimize: Optimiz
     assert not told(optimize)
 
 
+def test_tries_that_failed_alike_but_for_a_size_are_told_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    write_demo_graph(str(tmp_path / "g"), DemoSpec(node_types=1, loads=3, rows=3))
+    optimize = Optimize(open_graph(str(tmp_path / "g")))
+    for number, free in enumerate(("44.0 KiB", "0 B"), start=1):
+        optimize.run.tries[TASK] = number
+        with monkeypatch.context() as patch, pytest.raises(StorageError):
+            full = StorageError(f"No space left on device: {free} are free")
+            when_asked(patch, LanceDataset, "shallow_clone", raising(full), times=None)
+            optimize.tables(PERSON)
+    optimize.run.tries[TASK] = 3
+    optimize.tables(PERSON)
+    optimize.run.states[TASK] = "success"
+    why = "failed: No space left on device: 44.0 KiB are free"
+    assert told(optimize) == [f"- {TASK} {PERSON}: try 1 {why}; try 2 likewise; try 3 succeeded"]
+
+
 def test_a_try_that_ended_well_and_was_cleared_is_no_failure(tmp_path: Path) -> None:
     """As where somebody clears the step that plans, while its question waits."""
     write_demo_graph(str(tmp_path / "g"), DemoSpec(node_types=1, loads=3, rows=3))
     optimize = Optimize(open_graph(str(tmp_path / "g")))
     operator = (OptimizeTablesOperator, {"task_id": TASK, "lot": [PERSON]})
     assert [optimize.run.run(operator, tmp_path / "n") for _ in range(2)] == [0, 0]
-    assert told(optimize) == [f"- {TASK}: try 1 ended well, and was cleared or repeated; try 2 succeeded"]
+    assert told(optimize) == [f"- {TASK} {PERSON}: try 1 ended well, and was cleared or repeated; try 2 succeeded"]
 
 
 def test_a_try_that_died_before_it_opened_the_graph_is_in_the_report(tmp_path: Path) -> None:
@@ -94,7 +110,7 @@ def test_a_try_that_died_before_it_opened_the_graph_is_in_the_report(tmp_path: P
     optimize.run.tries[TASK] = 2
     assert optimize.run.run((OptimizeTablesOperator, {"task_id": TASK, "lot": [PERSON]}), tmp_path / "n") == 0
     died = "was killed before it began, or lost its worker"
-    assert told(optimize) == [f"- {TASK}: try 1 {died}; try 2 likewise; try 3 succeeded"]
+    assert told(optimize) == [f"- {TASK} {PERSON}: try 1 {died}; try 2 likewise; try 3 succeeded"]
 
 
 def test_a_second_try_that_could_not_open_the_graph_says_so(

@@ -24,10 +24,10 @@ from omnigraph_ops import serde
 from omnigraph_ops.coordination import sealed
 from omnigraph_ops.errors import OpsError, TransientError, is_final
 from omnigraph_ops.models.health import DriftFinding
-from omnigraph_ops.outcomes.results import redacted, with_value
+from omnigraph_ops.outcomes.results import outcomes_of, redacted, with_value
 from omnigraph_ops.stages.registry import BY_NAME, planned, tasks_by_stage
 from omnigraph_ops.stages.stage import AnyPlanned, Effect, PartedStage
-from omnigraph_ops.views.markdown import by_cause, some
+from omnigraph_ops.views.markdown import by_cause, cause_of, some
 
 if TYPE_CHECKING:
     from omnigraph_ops.graph import Graph
@@ -274,10 +274,12 @@ def _retried(left: TaskJournals, states: Mapping[str, str | None]) -> Iterator[t
             continue
         tables = {key for one in tries if one.results.interruption for key in one.results.interruption.tables}
         tables |= {f.table_key for one in tries for f in one.results.failures if f.table_key}
+        tables = tables or {done.table_key for outcome in outcomes_of(last.results) for done in outcome.tables}
         subject = " ".join(filter(None, (last.task.task_id, some(sorted(tables), _MOST_NAMED)))) if tables else name
         ends = dict.fromkeys(lost, "was killed before it began, or lost its worker")
         ends |= {one.task.try_number: _end_of(one) for one in tries[:-1]} | {last.task.try_number: end}
-        told = [f"try {n} {'likewise' if ends[n] == ends.get(n - 1) else ends[n]}" for n in sorted(ends)]
+        causes = {number: cause_of(how) for number, how in ends.items()}
+        told = [f"try {n} {'likewise' if causes[n] == causes.get(n - 1) else ends[n]}" for n in sorted(ends)]
         yield subject, "; ".join(told)
 
 

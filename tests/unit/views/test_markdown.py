@@ -8,7 +8,7 @@ import pytest
 
 from omnigraph_ops.cli.call import Parsed
 from omnigraph_ops.cli.parsing import parse
-from omnigraph_ops.views.markdown import code, document, human_seconds, line, prose, ranges
+from omnigraph_ops.views.markdown import by_cause, code, document, human_seconds, line, prose, ranges
 from omnigraph_ops.views.view import Section, View
 
 
@@ -85,3 +85,14 @@ def test_a_document_has_a_heading_per_section_and_escapes_its_name() -> None:
         "",
         "- \\[y\\](z)",
     ]
+
+
+def test_failures_that_differ_by_a_size_have_one_cause() -> None:
+    """On a full disk each table found another number of bytes free."""
+    full = "No space left on device: {} are free, and it may need 4.0 MiB"
+    found = [
+        ("optimize_table", f"node:T{n}", full.format(size)) for n, size in enumerate(("0 B", "44.0 KiB", "1.2 MiB"))
+    ]
+    others = "(the others name their own files, versions and sizes)"
+    assert list(by_cause(found)) == [f"optimize_table node:T0, node:T1, node:T2: {full.format('0 B')} {others}"]
+    assert len(list(by_cause([("", "a", "3 rows differ"), ("", "b", "4 rows differ")]))) == 2

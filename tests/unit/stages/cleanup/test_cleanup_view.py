@@ -114,7 +114,7 @@ def test_a_question_has_one_sentence_for_each_cause_and_the_plan_a_row_for_each_
     question = body(plan)
     told = [line for line in question.splitlines() if "cut short" in line]
     named = "node:T0, node:T1, node:T2, node:T3, node:T4, and 15 more: cannot open /g/0: cut short"
-    assert told == [f"- {named} (the others name their own files and versions)"]
+    assert told == [f"- {named} (the others name their own files, versions and sizes)"]
     assert len([line for line in STAGE.attention(plan, None) if "cut short" in line]) == 1
     assert plain_text(STAGE.view(plan)).count("cut short") == 20
 

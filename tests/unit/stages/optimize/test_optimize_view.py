@@ -122,7 +122,7 @@ def test_a_cause_that_tables_share_is_one_sentence_of_a_plan() -> None:
     assert shared.title == "Failed for a shared cause (300 tables)"
     assert shared.lines == (
         f"node:T000, node:T001, node:T002, node:T003, node:T004, and 295 more: {why['node:T000']} "
-        "(the others name their own files and versions)",
+        "(the others name their own files, versions and sizes)",
     )
     assert len(PlanOptimize().problem(plan)) < 200
 
