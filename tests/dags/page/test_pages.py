@@ -34,6 +34,8 @@ from tests.support.edges import raising, when_asked
 from tests.support.history import record, table
 from tests.support.page import DIGEST, Client, Tags, get
 from tests.support.plain import rows
+from tests.support.tables import PERSON
+from tests.support.writers import entry_of
 
 pytestmark = [pytest.mark.airflow, pytest.mark.xdist_group("airflow")]
 
@@ -154,8 +156,20 @@ def test_a_graph_page_shows_drift_protection_holds_and_reports(
         "run time",
     ):
         assert text.lower() in page.lower(), text
+    assert "One run so far." in page
     report = get(client(), "/graphs/people/runs/cli%2Fhost:1%2Fx")
     assert "look at node:B" in report and "rejected" in report
+
+
+def test_a_table_that_cannot_be_read_says_why_once(
+    client: Callable[..., Client], graphs_file: Any, demo_graph: DemoGraph
+) -> None:
+    graph = demo_graph(node_types=1, loads=2, rows=5)
+    newest = min(Path(graph.table_uri(entry_of(graph, PERSON)), "_versions").glob("*.manifest"))
+    newest.write_bytes(b"cut")
+    graphs_file(people=graph.uri)
+    page = get(client(), "/graphs/people")
+    assert page.count("cannot open ") == 1
 
 
 def test_a_frozen_night_is_not_shown_as_one_with_nothing_to_do(
