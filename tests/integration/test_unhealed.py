@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from omnigraph_ops.errors import CorruptGraph, InvalidInput, OpsError, TransientError
-from omnigraph_ops.graph import Graph
+from omnigraph_ops.graph import Graph, open_graph
 from omnigraph_ops.graph.layout import version_path
 from omnigraph_ops.graph.sidecars import write_sidecar
 from omnigraph_ops.lance.gateway import LanceGateway
@@ -20,6 +20,8 @@ from omnigraph_ops.models.cleanup import RetentionPolicy
 from omnigraph_ops.models.health import BranchFinding, CheckStatus
 from omnigraph_ops.stages.cleanup.plan import plan_cleanup
 from omnigraph_ops.stages.freeze.take import freeze_graph
+from omnigraph_ops.stages.health.read import health
+from omnigraph_ops.stages.health.stage import Health
 from omnigraph_ops.stages.optimize.run import optimize_all, plan_optimize
 from omnigraph_ops.stages.orphans.plan import plan_orphans
 from omnigraph_ops.stages.recovery.check import check
@@ -101,6 +103,22 @@ def test_a_version_that_only_a_branch_publishes_is_missed(demo_graph: DemoGraph,
     assert f"branch 'lazy-1' publishes versions that are gone, of {PERSON}: " in found.advice[0]
     with pytest.raises(CorruptGraph, match=f"branch 'lazy-1' publishes version {pinned.version} of {PERSON}, which is"):
         freeze_graph(graph)
+
+
+def test_branches_of_a_graph_that_was_moved_are_not_called_gone(
+    demo_graph: DemoGraph, stamp: int, tmp_path: Path
+) -> None:
+    graph = demo_graph(stamp=stamp, node_types=1, loads=1, rows=6, lazy_branches=1, written_branches=1)
+    moved = shutil.move(graph.uri, tmp_path / "moved.omni")
+    found = check(open_graph(str(moved)))
+    assert found.status is CheckStatus.DRIFTED
+    assert len(found.advice) == 1
+    assert f"because the graph was at '{graph.uri}' when these branches were made" in found.advice[0]
+    assert found.advice[0].endswith("delete no branch for this")
+    report = health(open_graph(str(moved)), files=True)
+    assert "the graph may only have been moved" in Health().problem(report)
+    Path(graph.uri).symlink_to(moved)
+    assert check(open_graph(str(moved))).status is CheckStatus.CLEAN
 
 
 def test_a_branch_that_cannot_be_read_is_found(demo_graph: DemoGraph, stamp: int) -> None:

@@ -94,15 +94,17 @@ class Health(RunStage[HealthRequest, HealthReport]):
         queries = f"queries of {vectors} fail; see why in the rows" if failing else ""
         gaps = report.gaps or ()
         lost = _LOST if any(not gap.is_unknown and not gap.is_rebuildable for gap in gaps) else ""
+        moved = _MOVED if any(gap.version is None for gap in gaps) else ""
         rebuildable = _REBUILDABLE if any(gap.is_rebuildable for gap in gaps) else ""
         unknown = _UNKNOWN if any(gap.is_unknown for gap in gaps) else ""
-        return "; ".join(filter(None, (unread, queries, lost, rebuildable, unknown)))
+        return "; ".join(filter(None, (unread, queries, lost, moved, rebuildable, unknown)))
 
 
 _LOST = (
     "files of published versions are gone: reads that need them fail; nothing was changed; restore the graph from a "
     "backup, or delete the branch if no other one publishes that version"
 )
+_MOVED = "before you delete a branch that cannot be read run `omnigraph-ops check`: the graph may only have been moved"
 _REBUILDABLE = (
     "files of indexes are gone: every row can be read, queries that use these indexes fail; nothing was changed; "
     "`omnigraph-ops optimize` builds the indexes of main anew"

@@ -30,6 +30,7 @@ from omnigraph_ops.stages.recovery.unhealed import (
     expiry_advice,
     internal_damage,
     mismatch_advice,
+    moved_branches,
     schema_mismatch,
 )
 from omnigraph_ops.stages.recovery.unpublished import left_by_us, overlaid, recoverable
@@ -173,7 +174,7 @@ def _report(graph: Graph, found: _Look) -> CheckReport:
             *reference_advice(graph, found.empty),
             *((_lock_advice(fence, abandoned),) if found.locked and not half else ()),
             *_advice(found, half),
-            *branch_advice(found.on_branches),
+            *branch_advice(found.on_branches, moved_branches(graph, found.on_branches)),
             *mismatch_advice(found.mismatch),
             *expiry_advice(graph),
             *remains_advice(found.remains),

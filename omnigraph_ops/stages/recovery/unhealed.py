@@ -6,7 +6,8 @@ internal datasets that cannot be read.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Sequence
+import contextlib
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from functools import cache
 
 from omnigraph_ops.coordination.lease import working_holder
@@ -24,6 +25,7 @@ from omnigraph_ops.graph.state import TableEntry
 from omnigraph_ops.lance.gateway import DatasetMissing, LanceFailure, lance_errors
 from omnigraph_ops.models.health import BranchFinding
 from omnigraph_ops.parallel import in_parallel
+from omnigraph_ops.storage.location import real_place
 
 
 def branch_findings(graph: Graph, *, covered: Collection[tuple[str | None, str]]) -> tuple[BranchFinding, ...]:
@@ -85,9 +87,32 @@ def _finding(branch: str, entry: TableEntry, stored: frozenset[int]) -> BranchFi
     )
 
 
-def branch_advice(findings: Sequence[BranchFinding]) -> Iterator[str]:
-    """What to do about each branch. Pure."""
-    for branch in sorted({f.branch for f in findings}):
+def moved_branches(graph: Graph, findings: Sequence[BranchFinding]) -> dict[str, str]:
+    """Where a graph was when a branch of it that nobody can read was made, if that is another place. Reads."""
+    moved = dict[str, str]()
+    for branch in {f.branch for f in findings if f.table_key == MANIFEST_DIR and not f.recoverable}:
+        with contextlib.suppress(OpsError):
+            for base in graph.manifest(branch).base_paths().values():
+                root = str(base.path).rsplit("/", 1)[0]
+                if _place(graph, root) != _place(graph, graph.uri):
+                    moved[branch] = root
+    return moved
+
+
+def _place(graph: Graph, root: str) -> str:
+    return root.removeprefix("s3://") if graph.uri.startswith("s3://") else real_place(root)
+
+
+def branch_advice(findings: Sequence[BranchFinding], moved: Mapping[str, str]) -> Iterator[str]:
+    """What to do about each branch, given where those of a graph that was moved look for their files. Pure."""
+    for root in sorted(set(moved.values())):
+        named = ", ".join(repr(branch) for branch, where in sorted(moved.items()) if where == root)
+        yield (
+            f"cannot read {named}, because the graph was at {root!r} when these branches were made and was moved or "
+            "copied since; main is not affected; have the graph at that place again, or `omnigraph-ops restore` a "
+            "backup of it to the place that you want; delete no branch for this"
+        )
+    for branch in sorted({f.branch for f in findings} - moved.keys()):
         left = [f for f in findings if f.branch == branch and not f.recoverable]
         gone = sorted(f.table_key for f in left if f.lance_head_version is None)
         ahead = sorted(f.table_key for f in left if f.lance_head_version is not None)
