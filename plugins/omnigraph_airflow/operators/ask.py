@@ -183,6 +183,8 @@ class ApproveStageOperator(ApprovalOperator):
             decided_at_us=_answered_us(event),
         )
         self._keep(context, graph, asked, decision)
+        if decision.void:
+            self.log.warning("The answer does not count: %s", decision.void)
         return decision
 
     def _void(self, graph: Graph, asked: Consent, event: Mapping[str, Any]) -> str:
