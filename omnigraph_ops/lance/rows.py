@@ -74,11 +74,18 @@ Rows: TypeAlias = pa.Table
 """Values of some columns of some rows."""
 
 
+_CLOCKS = (pa.types.is_integer, pa.types.is_date, pa.types.is_timestamp)
+
+
 def clock_of(dataset: Dataset, column: str, unit: EpochUnit | None) -> Clock:
     """The clock that a column is; `InvalidInput` when it is none, or its unit is missing. Reads."""
     schema = dataset.schema
     if not column or "`" in column or schema.get_field_index(column) < 0:
-        raise InvalidInput(f"there is no column {column!r} in {dataset.uri}; nothing was deleted")
+        clocks = sorted(f.name for f in schema if any(is_kind(f.type) for is_kind in _CLOCKS))
+        raise InvalidInput(
+            f"there is no column {column!r} in {dataset.uri}; its dates, times and integers are "
+            f"{', '.join(clocks) or 'none'}; nothing was deleted"
+        )
     kind = schema.field(column).type
     if pa.types.is_integer(kind):
         if unit is None:

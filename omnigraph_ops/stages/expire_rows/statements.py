@@ -27,6 +27,7 @@ _KEY_TYPES = frozenset({"String", "I32", "I64", "U32", "U64"})
 _ENDS = {"src": "from", "dst": "to"}
 """The columns of an edge table, and what the language calls them."""
 _INTEGERS = frozenset({"I32", "I64", "U32", "U64"})
+_CLOCKS = _INTEGERS | {"Date", "DateTime"}
 
 
 class Way(StrEnum):
@@ -155,7 +156,11 @@ def deletion_of(
     """
     types = {p.name: p.scalar for p in spec.properties if not p.is_list and not p.is_enum}
     if property_name not in types:
-        raise InvalidInput(f"{spec.table_key} has no single-valued property {property_name!r}; nothing was deleted")
+        clocks = sorted(name for name, scalar in types.items() if scalar in _CLOCKS)
+        raise InvalidInput(
+            f"{spec.table_key} has no single-valued property {property_name!r}; its dates, times and integers are "
+            f"{', '.join(clocks) or 'none'}; nothing was deleted"
+        )
     if not spec.is_node and property_name in _ENDS.values():
         raise InvalidInput(
             f"{spec.table_key}: in the engine's deletes of edges `{property_name}` is an endpoint, whatever property "

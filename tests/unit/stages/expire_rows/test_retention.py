@@ -281,7 +281,7 @@ class TestStatements:
     @pytest.mark.parametrize(
         ("spec", "facts", "property_name", "release", "words"),
         [
-            (NODE, KEYED, "missing", NEW, "no single-valued property 'missing'"),
+            (NODE, KEYED, "missing", NEW, "its dates, times and integers are at_ms, happened_at; nothing"),
             (NODE, KEYED, "days", NEW, "no single-valued property 'days'"),
             (NODE, replace(UNMARKED, key=()), "happened_at", NEW, "by a mark or by a @key of one String or integer"),
             (NODE, replace(UNMARKED, key=("name", "note")), "happened_at", None, "no plain String property for a mark"),
