@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 from omnigraph_airflow.page import rendering, texts
-from omnigraph_airflow.page.listing import ListedGraph, NewestRun, OpenQuestion, questions_by_graph
+from omnigraph_airflow.page.listing import DagFacts, ListedGraph, NewestRun, OpenQuestion, questions_by_graph
 from omnigraph_airflow.page.pages import GraphRow, Overview, _row
 from omnigraph_airflow.page.reads import Look, plan_view
 from omnigraph_airflow.page.rendering import Value, chart, render
@@ -58,6 +58,16 @@ def test_commands_in_a_sentence_are_code_and_nothing_else_is_markup() -> None:
     assert "<bdi>&lt;b&gt; is gone; run <code>restore &lt;c&gt;</code></bdi>" in shown
     odd = replace(page, rows=(row("a", problem="a `b` and `c"),))
     assert "<bdi>a `b` and `c</bdi>" in render("graphs.html.j2", airflow="", page=odd)
+
+
+@pytest.mark.parametrize("paused", [True, False])
+def test_a_run_whose_dag_is_paused_is_shown_as_waiting(paused: bool) -> None:
+    newest = NewestRun(dag_id="d", run_id="r", state="running", started_at=datetime.now(UTC))
+    dag = DagFacts(dag_id="d", paused=paused, schedule="", next_at=None)
+    page = Overview(rows=(row("a", newest=newest, dag=dag),), problems=(), hidden_problems=0)
+    shown = render("graphs.html.j2", airflow="", page=page)
+    assert ("a run is running, and waits while its DAG is paused" in shown) is paused
+    assert "a run is running" in shown
 
 
 def test_a_chart_reaches_from_the_lowest_to_the_highest_value() -> None:
