@@ -117,6 +117,8 @@ def test_branches_of_a_graph_that_was_moved_are_not_called_gone(
     assert found.advice[0].endswith("delete no branch for this")
     report = health(open_graph(str(moved)), files=True)
     assert "the graph may only have been moved" in Health().problem(report)
+    with pytest.raises(OpsError, match="`omnigraph-ops check` says what to do about branch"):
+        freeze_graph(open_graph(str(moved)))
     Path(graph.uri).symlink_to(moved)
     assert check(open_graph(str(moved))).status is CheckStatus.CLEAN
 
