@@ -55,10 +55,12 @@ def api(airflow_db: None) -> Any:
 
 
 @pytest.fixture(autouse=True)
-def _no_idling(monkeypatch: pytest.MonkeyPatch) -> None:
+def _no_idling() -> Iterator[None]:
     """`dag.test()` sleeps a whole second whenever a skip has to travel; a tenth is enough."""
     sleep = time.sleep
-    monkeypatch.setattr(time, "sleep", lambda seconds: sleep(0.1 if seconds == 1 else seconds))
+    with pytest.MonkeyPatch.context() as patch:  # one of its own: tests undo theirs
+        patch.setattr(time, "sleep", lambda seconds: sleep(0.1 if seconds == 1 else seconds))
+        yield
 
 
 @pytest.fixture(scope="session", autouse=True)
@@ -107,7 +109,7 @@ def dag(airflow_db: None) -> Any:
 
 
 @pytest.fixture
-def answer_hitl(api: Any, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., list[dict[str, Any]]]]:
+def answer_hitl(api: Any) -> Iterator[Callable[..., list[dict[str, Any]]]]:
     """Answers approvals of a running `dag.test()` through the REST API, from a thread, as a person would."""
     stop, answers, seen = threading.Event(), dict[str, tuple[str, dict[str, Any]]](), list[dict[str, Any]]()
     sleep, idled = time.sleep, list[float]()
@@ -139,12 +141,13 @@ def answer_hitl(api: Any, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[
         answers[task_id] = (option, form)
         return seen
 
-    monkeypatch.setattr(time, "sleep", noted)
     thread = threading.Thread(target=loop, daemon=True)
-    thread.start()
-    yield add
-    stop.set()
-    thread.join(60)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(time, "sleep", noted)
+        thread.start()
+        yield add
+        stop.set()
+        thread.join(60)
 
 
 @pytest.fixture(scope="session")
