@@ -116,7 +116,7 @@ SLOTS = OfRun(Slots)
 
 
 def in_slots(graph: Graph, work: Callable[[T], R], items: Sequence[T]) -> list[R]:
-    """`work` of every item, begun in their order, by as many threads at work as the settings say. As `in_parallel`."""
+    """`work` of every item, nearly in their order, by as many threads at work as the settings say. As `in_parallel`."""
     slots, most, faults = SLOTS.of(graph), graph.settings.concurrency, list[BaseException]()
 
     def one(item: T) -> R:

@@ -154,10 +154,10 @@ class Graph:
         except LanceFailure as error:
             if lacks_rights(error):
                 raise
-            why = "if it stays like that, files of the graph are damaged or gone: restore it from a backup"
-            if branch is not None:  # whose files are found by the place that the graph had when it was made
-                why = f"if it stays like that, `omnigraph-ops check` says what to do about branch {branch!r}"
-            raise type(error)(f"{error}; {why}") from error
+            cure = "files of the graph are damaged or gone: restore it from a backup"
+            if branch is not None:  # its files are found by the place that the graph had when it was made
+                cure = f"`omnigraph-ops check` says what to do about branch {branch!r}"
+            raise type(error)(f"{error}; if it stays like that, {cure}") from error
         # Decoding takes long, and whoever works on a table asks for it again and again.
         about = branch, None if tables is None else frozenset(tables)
         known = self.context.decoded.get(about)

@@ -22,7 +22,7 @@ from omnigraph_ops.graph.layout import (
     chain_folder,
 )
 from omnigraph_ops.graph.state import TableEntry
-from omnigraph_ops.lance.gateway import DatasetMissing, LanceFailure, lance_errors
+from omnigraph_ops.lance.gateway import DatasetMissing, LanceFailure, base_roots, lance_errors
 from omnigraph_ops.models.health import BranchFinding
 from omnigraph_ops.parallel import in_parallel
 from omnigraph_ops.storage.location import real_place
@@ -92,8 +92,8 @@ def moved_branches(graph: Graph, findings: Sequence[BranchFinding]) -> dict[str,
     moved = dict[str, str]()
     for branch in {f.branch for f in findings if f.table_key == MANIFEST_DIR and not f.recoverable}:
         with contextlib.suppress(OpsError):
-            for base in graph.manifest(branch).base_paths().values():
-                root = str(base.path).rsplit("/", 1)[0]
+            for base in base_roots(graph.manifest(branch)):
+                root = base.rsplit("/", 1)[0]
                 if _place(graph, root) != _place(graph, graph.uri):
                     moved[branch] = root
     return moved

@@ -248,9 +248,10 @@ def newest_runs(dag_ids: Collection[str]) -> Mapping[str, NewestRun]:
     newest = select(func.max(DagRun.id)).where(DagRun.dag_id.in_(dag_ids)).group_by(DagRun.dag_id)
     running = newest.where(DagRun.state == DagRunState.RUNNING)
     columns = (DagRun.dag_id, DagRun.run_id, DagRun.state, DagRun.start_date)
+    wanted = select(*columns).where(DagRun.id.in_(newest) | DagRun.id.in_(running))
     with create_session(scoped=False) as session:
-        queries = (select(*columns).where(DagRun.id.in_(ids)) for ids in (newest, running))
-        found = [row for query in queries for row in session.execute(query)]
+        # The one that runs comes last, so it is the one that stays.
+        found = session.execute(wanted.order_by(DagRun.state == DagRunState.RUNNING)).all()
     return {
         dag_id: NewestRun(dag_id=dag_id, run_id=run_id, state=str(state), started_at=started)
         for dag_id, run_id, state, started in found
