@@ -198,9 +198,10 @@ def test_a_freeze_of_a_table_leaves_the_others_to_maintenance(demo_graph: DemoGr
     with pytest.raises(GraphFrozen):
         plan_orphans(graph)
     assert {p.path for p in freeze.cut.pins if p.role == "table"} == {entry_of(graph, PERSON).path}
+    told = list[str]()
     with pytest.raises(UnknownTable):
-        freeze_graph(graph, tables=("node:Nobody",))
-    assert len(freezes(graph.storage)) == 1
+        freeze_graph(graph, tables=("node:Nobody",), progress=told.append)
+    assert (len(freezes(graph.storage)), told) == (1, [])
 
 
 def test_repair_refuses_only_what_would_publish_a_frozen_table(demo_graph: DemoGraph) -> None:

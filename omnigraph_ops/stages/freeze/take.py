@@ -82,6 +82,8 @@ def freeze_graph(
     """
     check_ttl(ttl_seconds)
     refuse_wrong_clock(graph.storage, "nothing was frozen")
+    if tables:  # nobody waits for running maintenance, nor holds it up, for a name that is not there
+        select_entries(graph, graph.state(), tables)
     hold = place_hold(
         graph.storage,
         (),

@@ -16,6 +16,7 @@ from omnigraph_ops.models.optimize import (
     OptimizePlan,
     OptimizeReport,
     PendingIndex,
+    SkipReason,
     TablePlan,
     TableStats,
 )
@@ -145,7 +146,8 @@ def plan_view(plan: OptimizePlan) -> View:
     """What each table needs, and why. Pure."""
     waiting = f", {len(plan.deferred)} deferred" if plan.deferred else ""
     shared = _shared((t.table_key, t.error) for t in plan.tables)
-    told = {key for _, key, _ in shared}
+    frozen = _shared((t.table_key, t.reason) for t in plan.tables if t.skipped is SkipReason.FROZEN)
+    told = {key for _, key, _ in (*shared, *frozen)}
     rows = tuple(
         (t.table_key, t.decision.value, _planned(t), _pending(t.pending_indexes))
         for t in plan.tables
@@ -154,7 +156,8 @@ def plan_view(plan: OptimizePlan) -> View:
     return View.of(
         f"plan {plan.uri} — {count(len(plan.tables), 'table')}, {len(plan.productive())} to optimize{waiting}",
         Section.table("Tables", ("Table", "Decision", "What and why", "Indexes"), rows),
-        _failed_together(shared),
+        _together("Frozen", frozen),
+        _together("Failed for a shared cause", shared),
         Section.table(
             "Left as they are: optimize works on main",
             ("Branch", "Table", "Fragments", "Rows", "Own files", "Own size", "Problem"),
@@ -164,15 +167,15 @@ def plan_view(plan: OptimizePlan) -> View:
     )
 
 
-def _shared(errors: Iterable[tuple[str, str | None]]) -> list[FailureRow]:
-    """The tables of which others failed for the same cause. Pure."""
-    found = causes(("", key, error) for key, error in errors if error is not None)
+def _shared(reasons: Iterable[tuple[str, str | None]]) -> list[FailureRow]:
+    """The tables of which others were left for the same cause. Pure."""
+    found = causes(("", key, reason) for key, reason in reasons if reason is not None)
     return [failure for those in found if len(those) > 1 for failure in those]
 
 
-def _failed_together(shared: Sequence[FailureRow]) -> Section:
+def _together(what: str, shared: Sequence[FailureRow]) -> Section:
     """A sentence for each cause that several tables share. Pure."""
-    title = f"Failed for a shared cause ({count(len(shared), 'table')})"
+    title = f"{what} ({count(len(shared), 'table')})"
     return Section(title=title, lines=tuple(by_cause(shared)))
 
 
@@ -204,7 +207,7 @@ def report_view(report: OptimizeReport) -> View:
     return View.of(
         f"optimize {report.uri} — {count(len(report.tables), 'table')}",
         Section.table("Tables", ("Table", "Done", "Indexes"), rows),
-        _failed_together(shared),
+        _together("Failed for a shared cause", shared),
         facts=(("In all", written(report)),) if report.bytes_rewritten else (),
     )
 

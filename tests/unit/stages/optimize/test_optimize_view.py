@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from omnigraph_ops.models.optimize import (
     Executor,
     OptimizeDecision,
@@ -125,6 +127,20 @@ def test_a_cause_that_tables_share_is_one_sentence_of_a_plan() -> None:
         "(the others name their own files, versions and sizes)",
     )
     assert len(PlanOptimize().problem(plan)) < 200
+
+
+def test_a_freeze_of_many_tables_is_one_sentence_of_a_plan() -> None:
+    """A frozen graph of 300 tables was 300 times how to end the freeze; what drifted is told table by table."""
+
+    def skipped(key: str, why: SkipReason, reason: str) -> TablePlan:
+        left = TablePlan(table_key=key, decision=OptimizeDecision.SKIPPED, read_version=1, lance_head_version=1)
+        return replace(left, skipped=why, reason=reason)
+
+    frozen = [skipped(f"node:T{n}", SkipReason.FROZEN, "/g is frozen by a") for n in range(2)]
+    drifted = [skipped(f"node:U{n}", SkipReason.DRIFT, "drifted (1 → 2)") for n in range(2)]
+    alone, shared = plan_view(OptimizePlan(uri="/g", stamp=6, graph_version=3, tables=(*frozen, *drifted))).sections
+    assert [row[0] for row in alone.rows] == ["node:U0", "node:U1"]
+    assert (shared.title, shared.lines) == ("Frozen (2 tables)", ("node:T0, node:T1: /g is frozen by a",))
 
 
 def test_a_cause_that_tables_share_is_one_sentence_of_a_report() -> None:
