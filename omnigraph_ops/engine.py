@@ -106,6 +106,11 @@ class EngineRelease:
         return self.version >= (0, 9, 0) or set(types) <= {"String"}
 
     @property
+    def counts_edges(self) -> bool:
+        """Whether a delete fails that leaves a node fewer edges than the schema demands of it."""
+        return self.version >= (0, 9, 0)
+
+    @property
     def nests_branches(self) -> bool:
         """Whether it can write on a branch of a branch."""
         return self.version >= (0, 9, 0)

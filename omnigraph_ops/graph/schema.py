@@ -276,6 +276,8 @@ class TypeFacts:
     """Of a row in memory: a vector takes its bytes where it is null, too."""
     from_type: str | None = None
     to_type: str | None = None
+    least: int = 0
+    """Edges of an edge type that a node of `from_type` must have."""
 
     def ends_at(self, node_type: str) -> tuple[str, ...]:
         """The columns of an edge table that hold ids of a node type. Pure."""
@@ -312,6 +314,7 @@ def _facts(raw: dict[str, Any]) -> TypeFacts:
         vector_bytes=sum(4 * t["scalar"]["Vector"] for t in types.values() if isinstance(t["scalar"], dict)),
         from_type=_type_name(raw.get("from_type")),
         to_type=_type_name(raw.get("to_type")),
+        least=raw.get("cardinality", {}).get("min", 0),
     )
 
 

@@ -183,6 +183,24 @@ def ends_besides(dataset: Dataset, columns: Sequence[str], keys: Keys, edges: Ke
     return pa.chunked_array(found, keys.type).combine_chunks()
 
 
+def left_with_fewer(dataset: Dataset, edges: Keys, nodes: Keys | None, least: int) -> str | None:
+    """A node that would begin fewer edges than that without those edges, None where none would. Reads two columns.
+
+    Args:
+        nodes: ids of those that go themselves, None where none do.
+    """
+    with lance_errors(f"look for edges in {dataset.uri}"):
+        found = [
+            batch.column("src").filter(pc.is_in(batch.column("id"), value_set=edges))
+            for batch in dataset.scanner(columns=["id", "src"]).to_batches()
+        ]
+    losing = pa.chunked_array(found, pa.string()).unique()
+    losing = losing if nodes is None else besides(losing, nodes)
+    values, counts = pc.value_counts(ends_besides(dataset, ("src",), losing, edges)).flatten()
+    few = besides(losing, values.filter(pc.greater_equal(counts, least)))
+    return few[0].as_py() if len(few) else None
+
+
 def delete_below(dataset: Dataset, clock: Clock, cut: int) -> int:
     """Mark every row of the open version below the cut as deleted, in one commit; how many. Destroys rows.
 

@@ -692,6 +692,23 @@ class TestThroughTheEngine:
         with pytest.raises(InvalidInput, match="a row whose Blob 'scan' is required cannot be marked"):
             plan_row_retention(graph, [JOINED], bounds=RowBounds(max_share=1))
 
+    def test_a_plan_refuses_nodes_whose_edges_others_must_have(self, demo_graph: DemoGraph, stamp: int) -> None:
+        graph = demo_graph(stamp=stamp, **SMALL)
+        ir = json.loads(graph.storage.read(SCHEMA_IR_FILE))
+        knows = next(edge for edge in ir["edges"] if edge["name"] == "Knows")
+        knows["cardinality"] = {"min": 1, "max": None}
+        graph.storage.write(SCHEMA_IR_FILE, json.dumps(ir).encode())
+        (everybody,) = plan_row_retention(graph, [JOINED], bounds=RowBounds(max_share=1)).tables
+        assert (everybody.refused, everybody.expired) == (None, everybody.rows), "nobody stays who must have one"
+        days = (time.time() - (everybody.newest_us or 0) / 1_000_000) // DAY
+        some = replace(JOINED, older_than_secs=int(days + 1) * DAY)
+        (table,) = plan_row_retention(graph, [some], bounds=RowBounds(max_share=1)).tables
+        assert 0 < table.expired < table.rows
+        if stamp == 6:
+            assert "would be left with fewer edges of edge:Knows than the 1 that the schema" in (table.refused or "")
+        else:
+            assert table.refused is None, "its engine deletes them"
+
     def test_branches(self, demo_graph: DemoGraph, stamp: int) -> None:
         graph = demo_graph(stamp=stamp, lazy_branches=1, **SMALL)
         with pytest.raises(InvalidInput, match="no branch 'nowhere'"):

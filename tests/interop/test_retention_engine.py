@@ -121,13 +121,18 @@ def test_the_last_edge_that_a_node_must_have(tmp_path: Path, stamp: int) -> None
     rows += [{"edge": "After", "from": a, "to": a, "data": {"day": day}} for a, day in days.items()]
     subject.load(root, rows)
     graph = opened(subject, root)
-    _, report = expire(graph, RowPolicy(table_key=AFTER, property="day", older_than_secs=10 * DAY))
-    (stats,) = report.tables
+    plan, report = expire(graph, RowPolicy(table_key=AFTER, property="day", older_than_secs=10 * DAY))
+    (planned,), (stats,) = plan.tables, report.tables
     if stamp == 3:  # that engine does not count what is left
-        assert (stats.error, stats.rows_removed, ends(graph, AFTER)) == (None, 1, {("b", "b")})
+        assert (planned.refused, stats.error, stats.rows_removed) == (None, None, 1)
+        assert ends(graph, AFTER) == {("b", "b")}
     else:
-        assert "source 'a' has 0 edges (min 1)" in (stats.error or "")
-        assert (stats.rows_removed, ends(graph, AFTER)) == (0, {("a", "a"), ("b", "b")})
+        assert "'a' would be left with fewer edges of edge:After than the 1" in (planned.refused or "")
+        assert (stats.refused, stats.rows_removed) == (planned.refused, 0)
+        unasked = replace(plan, tables=(replace(planned, refused=None),))
+        (told,) = expire_rows(graph, sealed.seal(unasked), engine=engine_of(graph)).tables
+        assert "source 'a' has 0 edges (min 1)" in (told.error or "")
+        assert (told.rows_removed, ends(graph, AFTER)) == (0, {("a", "a"), ("b", "b")})
     assert (check(graph).status, check(graph).drift, graph.branches()) == (CheckStatus.CLEAN, (), ())
 
 

@@ -10,7 +10,7 @@ from omnigraph_ops.coordination.environment import refuse_wrong_clock_unwritten
 from omnigraph_ops.coordination.freezes import refuse_any_freeze
 from omnigraph_ops.coordination.guards import looks
 from omnigraph_ops.coordination.sealed import expiry, seal
-from omnigraph_ops.engine import EngineCli, typical_release
+from omnigraph_ops.engine import EngineCli, EngineRelease, typical_release
 from omnigraph_ops.errors import InvalidInput, OpsError, StalePlan, unknown_table
 from omnigraph_ops.graph.graph import Graph, spec_of
 from omnigraph_ops.graph.layout import now_us
@@ -28,6 +28,7 @@ from omnigraph_ops.lance.rows import (
     expired_rows,
     ids_below,
     ids_left,
+    left_with_fewer,
     touching,
 )
 from omnigraph_ops.lance.tables import index_facts, inherited_indexes
@@ -310,6 +311,8 @@ class _RowPlanner:
         if cut < 0:
             raise InvalidInput(f"{policy.table_key}: the cut is before 1970; nothing was deleted")
         found = expired_rows(dataset, clock, cut)
+        aged = Aged(state=self.state, entry=entry, dataset=dataset, clock=clock, cut=cut)
+        nodes, edges = self._going(aged) if found.expired else (None, {})
         return TableRowPlan(
             policy=policy,
             table_key=policy.table_key,
@@ -324,8 +327,8 @@ class _RowPlanner:
             oldest_us=None if found.oldest is None else clock.at_us(found.oldest),
             newest_us=None if found.newest is None else clock.at_us(found.newest),
             sample=found.sample,
-            edges=self._edges(dataset, policy, cut) if found.expired else (),
-            refused=self._refused(entry, found.expired, found.rows),
+            edges=tuple(EdgeRows(table_key=key, rows=len(ids)) for key, ids in edges.items() if key != entry.table_key),
+            refused=self._refused(entry, found.expired, found.rows) or self._too_few(nodes, edges),
         )
 
     def _refuse_unspeakable(self, entry: TableEntry, policy: RowPolicy) -> None:
@@ -336,20 +339,36 @@ class _RowPlanner:
                 self.facts[policy.table_key],
                 policy.property,
                 has_edges=bool(edges_of(self.facts, policy.table_key)),
-                release=self.engine.release if self.engine is not None else typical_release(self.graph.stamp),
+                release=self._release(),
             )
+
+    def _release(self) -> EngineRelease | None:
+        return self.engine.release if self.engine is not None else typical_release(self.graph.stamp)
 
     def _most(self, expired: int) -> int:
         return expired if self.bounds.max_rows is None else self.bounds.max_rows
 
-    def _edges(self, dataset: Dataset, policy: RowPolicy, cut: int) -> tuple[EdgeRows, ...]:
-        """How many edges go with the expired nodes, by edge table. Reads."""
-        ends = edges_of(self.facts, policy.table_key)
-        if not ends:
-            return ()
-        ids = ids_below(dataset, clock_of(dataset, policy.property, policy.unit), cut)
-        found = edges_at(self.graph, self.state, ends, ids)
-        return tuple(EdgeRows(table_key=key, rows=len(edges)) for key, edges in found.items())
+    def _going(self, aged: Aged) -> tuple[Keys | None, dict[str, Keys]]:
+        """Ids of the nodes that go, and of the edges by edge table, as far as anybody asks for them. Reads."""
+        key = aged.entry.table_key
+        if ends := edges_of(self.facts, key):
+            nodes = aged.ids()
+            return nodes, edges_at(self.graph, self.state, ends, nodes)
+        return None, {key: aged.ids()} if key in self.facts and self.facts[key].least else {}
+
+    def _too_few(self, nodes: Keys | None, edges: Mapping[str, Keys]) -> str | None:
+        """Why the engine would not delete these, for what the schema demands of a node that stays. Reads."""
+        release = self._release()
+        if release is None or not release.counts_edges:
+            return None
+        for key, gone in edges.items():
+            least = self.facts[key].least
+            if least and (node := left_with_fewer(dataset_in(self.graph, self.state, key), gone, nodes, least)):
+                return (
+                    f"{node!r} would be left with fewer edges of {key} than the {least} that the schema demands "
+                    f"(@card), which omnigraph {release.text} refuses"
+                )
+        return None
 
     def _refused(self, entry: TableEntry, expired: int, rows: int) -> str | None:
         if expired == 0:

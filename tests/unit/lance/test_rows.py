@@ -6,8 +6,9 @@ from pathlib import Path
 
 import lance
 import pyarrow as pa
+import pytest
 
-from omnigraph_ops.lance.rows import Clock, columns_below, ends_besides
+from omnigraph_ops.lance.rows import Clock, columns_below, ends_besides, left_with_fewer
 
 FIRST_YEAR = -719_162
 """Days from 1970 to the first day that Python has."""
@@ -30,3 +31,24 @@ def test_the_ends_of_edges_besides_some(tmp_path: Path) -> None:
     dataset = lance.write_dataset(table, str(tmp_path / "e.lance"))
     found = ends_besides(dataset, ("src", "dst"), pa.array(["a", "b", "d"]), pa.array(["1", "3"]))
     assert found.to_pylist() == ["b"]
+
+
+@pytest.mark.parametrize(
+    ("edges", "nodes", "least", "node"),
+    [
+        (["1"], None, 1, None),
+        (["1"], None, 2, "a"),
+        (["1", "2"], None, 1, "a"),
+        (["1", "2"], ["a"], 1, None),
+        (["1", "2", "3"], ["a"], 1, "b"),
+        ([], None, 1, None),
+    ],
+)
+def test_a_node_that_would_have_too_few_edges(
+    tmp_path: Path, edges: list[str], nodes: list[str] | None, least: int, node: str | None
+) -> None:
+    """Of nodes that lose no edge nothing is said, as few as they have: c has one."""
+    table = pa.table({"id": ["1", "2", "3", "4"], "src": ["a", "a", "b", "c"]})
+    dataset = lance.write_dataset(table, str(tmp_path / "e.lance"))
+    going = None if nodes is None else pa.array(nodes)
+    assert left_with_fewer(dataset, pa.array(edges, pa.string()), going, least) == node
