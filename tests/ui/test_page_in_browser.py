@@ -67,6 +67,17 @@ def test_the_tab_leads_to_the_page_and_the_address_follows(open_page: Open, site
     page.screenshot(path=screenshots / "tab.png")
 
 
+def test_a_score_stands_beside_its_bar_above_any_words(open_page: Open, site: Site) -> None:
+    page = open_page()
+    page.goto(f"{site.url}{PAGES}/")
+    script = """words => {
+        const score = document.querySelector(".score");
+        score.querySelector(".score-word").textContent = words;
+        return score.querySelector("meter").getBoundingClientRect().left - score.getBoundingClientRect().left;
+    }"""
+    assert page.evaluate(script, "good") == page.evaluate(script, "good, less than a minute ago")
+
+
 def test_the_page_follows_the_theme_of_airflow(open_page: Open, site: Site) -> None:
     page = open_page(scheme="light")
     page.goto(f"{site.url}{PAGES}/")
