@@ -17,6 +17,7 @@ CHROMIUM = "OMNIGRAPH_TEST_CHROMIUM"
 PICTURES = "OMNIGRAPH_TEST_PICTURES"
 PHONE = (390, 844)
 DESK = (1360, 900)
+PAGES = "/omnigraph-maintenance"
 
 
 @pytest.fixture(scope="session")
@@ -80,18 +81,30 @@ def signed_in(browser: Any, site: Site) -> Callable[[str], Any]:
     def state(user: str) -> Any:
         if user not in known:
             context = browser.new_context()
-            page = context.new_page()
-            page.goto(f"{site.url}/auth/login/")
-            page.fill("input[name=username]", user)
-            page.fill("input[name=password]", sites.password(site, user))
-            page.click("button[type=submit]")
-            page.wait_for_url(lambda url: "login" not in url)
-            page.wait_for_load_state()
+            sign_in(context.new_page(), site.url, user, sites.password(site, user))
             known[user] = context.storage_state()
             context.close()
         return known[user]
 
     return state
+
+
+def sign_in(page: Any, url: str, user: str, password: str) -> None:
+    """Through Airflow's form."""
+    page.goto(f"{url}/auth/login/")
+    page.fill("input[name=username]", user)
+    page.fill("input[name=password]", password)
+    page.click("button[type=submit]")
+    page.wait_for_url(lambda now: "login" not in now)
+    page.wait_for_load_state()
+
+
+def in_frame(page: Any, url: str) -> Any:
+    """The page of the graphs inside Airflow, reached through its tab."""
+    page.goto(url)
+    page.get_by_role("link", name="Graph maintenance").or_(page.get_by_role("button", name="Graph m")).first.click()
+    page.wait_for_url(f"**/plugin{PAGES}**")
+    return page.frame_locator("iframe")
 
 
 @pytest.fixture

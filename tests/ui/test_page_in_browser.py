@@ -8,14 +8,13 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from tests.ui.conftest import DESK, PHONE
+from tests.ui.conftest import DESK, PAGES, PHONE, in_frame
 
 if TYPE_CHECKING:
     from tests.ui.site import Site
 
 pytestmark = pytest.mark.ui
 
-PAGES = "/omnigraph-maintenance"
 VISITED = {
     "graphs": "/",
     "graph": "/graphs/people",
@@ -25,14 +24,6 @@ VISITED = {
     "report": "/graphs/people/runs/omnigraph_maintenance__people%2Fscheduled__5",
 }
 Open = Callable[..., Any]
-
-
-def in_frame(page: Any, site: Site) -> Any:
-    """The page inside Airflow, reached through its tab."""
-    page.goto(site.url)
-    page.get_by_role("link", name="Graph maintenance").or_(page.get_by_role("button", name="Graph m")).first.click()
-    page.wait_for_url(f"**/plugin{PAGES}**")
-    return page.frame_locator("iframe")
 
 
 @pytest.mark.parametrize("look", ["light", "dark", "phone"])
@@ -60,7 +51,7 @@ def test_pictures_of_the_documentation(open_page: Open, site: Site, pictures: Pa
 
 def test_the_tab_leads_to_the_page_and_the_address_follows(open_page: Open, site: Site, screenshots: Path) -> None:
     page = open_page()
-    frame = in_frame(page, site)
+    frame = in_frame(page, site.url)
     frame.get_by_role("link", name="people").click()
     frame.locator("#h-tables").wait_for()
     page.wait_for_url(f"**/plugin{PAGES}{PAGES}/graphs/people")
@@ -94,7 +85,7 @@ def test_buttons_lead_out_of_the_frame_to_the_trigger_form(
     button: str, dag_id: str, open_page: Open, site: Site
 ) -> None:
     page = open_page()
-    frame = in_frame(page, site)
+    frame = in_frame(page, site.url)
     frame.get_by_role("link", name="people").click()
     frame.get_by_role("link", name=button).click()
     page.wait_for_url(f"{site.url}/dags/{dag_id}**")
