@@ -52,7 +52,7 @@ class RetentionTerms(Request, Generic[E]):
     """Retain the N newest versions of each table."""
     older_than: Annotated[Seconds | None, Option(metavar="DURATION")] = None
     """Remove only versions older than this, as in `7d`. With `1h` or more, a version that was the newest within the
-    last hour stays, too. With a number, both must agree."""
+    last hour stays, too. Where a number of versions to keep is given as well, both must agree."""
     expiry: Annotated[E | None, Option(section="Snapshot expiry", flag="expire")] = None
     """Instead of number and age."""
     between_pins: bool = False

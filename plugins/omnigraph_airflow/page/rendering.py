@@ -129,7 +129,7 @@ def _area(stretch: Sequence[Point]) -> str:
 def _change(known: Sequence[float], text: Callable[[float], str]) -> str:
     if len(known) < 2:
         return ""
-    if known[0] == known[-1]:
+    if text(known[0]) == text(known[-1]):
         return "as at first"
     return f"{'▲' if known[-1] > known[0] else '▼'} from {text(known[0])}"
 

@@ -19,6 +19,7 @@ import lance
 import pytest
 from omnigraph_airflow import PAGES
 
+from omnigraph_ops.config.graph_entries import nightly_dag_id
 from omnigraph_ops.coordination import sealed
 from omnigraph_ops.errors import StorageError
 from omnigraph_ops.graph import open_graph
@@ -370,3 +371,21 @@ def test_loading_the_plugin_imports_nothing_of_the_page() -> None:
     )
     found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
     assert found.returncode == 0, found.stderr[-2000:]
+
+
+def test_a_page_without_a_question_says_that_a_run_at_work_may_still_ask(
+    client: Callable[..., Client], graphs_file: Any, demo_graph: DemoGraph
+) -> None:
+    """Somebody looked at such a page for minutes: it does not refresh itself."""
+    from airflow.models.dagrun import DagRun
+    from airflow.utils.session import create_session
+    from airflow.utils.types import DagRunType
+
+    graphs_file(asking=demo_graph().uri)
+    before = get(client(), "/graphs/asking")
+    with create_session() as session:
+        run = DagRun(dag_id=nightly_dag_id("asking"), run_id="r", run_type=DagRunType.MANUAL, state="running")
+        session.add(run)
+    after = get(client(), "/graphs/asking")
+    assert "Nothing waits for an answer.</p>" in before
+    assert "A run is at work and may still ask: reload this page to see." in after

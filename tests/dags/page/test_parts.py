@@ -78,6 +78,11 @@ def test_a_chart_reaches_from_the_lowest_to_the_highest_value() -> None:
     assert drawn.summary == "Fragments over 3 runs: from 3 to 6, lowest 3, highest 9"
 
 
+def test_a_change_that_the_figures_do_not_show_is_none() -> None:
+    drawn = chart("Data", [Value(when=str(n), number=1_600_000 + n) for n in range(2)], texts.size)
+    assert drawn is not None and drawn.change == "as at first"
+
+
 def test_a_run_that_does_not_know_the_figure_breaks_the_line() -> None:
     drawn = chart("Data", [Value(when="", number=n) for n in (1, 2, None, 4)], texts.whole)
     assert drawn is not None and [len(line.split()) for line in drawn.lines] == [2]
