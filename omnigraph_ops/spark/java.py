@@ -8,9 +8,11 @@ imported.
 
 from __future__ import annotations
 
+import contextlib
 import importlib.util
 import os
 import shlex
+import shutil
 import sys
 import tempfile
 from pathlib import Path
@@ -59,6 +61,21 @@ def spark_environment() -> dict[str, str]:
         # A driver that a worker on another host must reach names its own address.
         "SPARK_LOCAL_IP": os.environ.get("SPARK_LOCAL_IP") or "127.0.0.1",
     }
+
+
+def launch_environment(master: str) -> dict[str, str]:
+    """What this environment lacks for a submit whose driver runs here. Writes.
+
+    Nothing that is set is replaced: the workers of a cluster have a Python of their own.
+    """
+    # The last folder of PATH: whoever has a spark-submit of the cluster goes on using that.
+    found = {"PATH": os.pathsep.join(filter(None, (os.environ.get("PATH"), str(Path(sys.executable).parent))))}
+    if not {"PYSPARK_PYTHON", "PYSPARK_DRIVER_PYTHON"} & set(os.environ):
+        found["PYSPARK_PYTHON" if master.startswith("local") else "PYSPARK_DRIVER_PYTHON"] = sys.executable
+    if not os.environ.get("JAVA_HOME") and shutil.which("java") is None:
+        with contextlib.suppress(OpsError):  # a script in the place of spark-submit may know one
+            found["JAVA_HOME"] = java_home()
+    return found
 
 
 def _spark_home() -> dict[str, str]:

@@ -107,6 +107,15 @@ def test_orphans_are_planned_by_tasks(submitted: list[str], demo_graph: DemoGrap
     assert_no_results(graph.uri)
 
 
+@pytest.fixture
+def bare(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The environment of a service: a PATH without that of the packages, and nothing said of Java or Spark."""
+    monkeypatch.setenv("PATH", os.defpath)
+    for name in ("JAVA_HOME", "SPARK_HOME", "PYSPARK_PYTHON", "PYSPARK_DRIVER_PYTHON"):
+        monkeypatch.delenv(name, raising=False)
+
+
+@pytest.mark.usefixtures("bare")
 def test_rows_expire_by_tasks(submitted: list[str], dags: Any, tmp_path: Path) -> None:
     root = items(tmp_path / "data", [1, 2, 60])
     asks = {"graph": str(root), "policies": [{"table": "table:items", "property": "at", "older_than": "30d"}]}
@@ -116,6 +125,18 @@ def test_rows_expire_by_tasks(submitted: list[str], dags: Any, tmp_path: Path) -
     done = Finished(dags["omnigraph_row_retention"].test(run_conf=said))
     assert (done.state, submitted, ids(root)) == ("success", ["expire"], [0, 1])
     assert_no_results(root)
+
+
+def test_a_spark_submit_that_is_not_there_is_a_sentence(demo_graph: DemoGraph, monkeypatch: pytest.MonkeyPatch) -> None:
+    from omnigraph_airflow.operators.spark_jobs import SubmitRewriteOperator
+
+    graph = demo_graph(node_types=1, loads=2, rows=5)
+    connection = {"conn_type": "spark", "host": "local", "extra": {"spark-binary": "spark3-submit"}}
+    monkeypatch.setenv("AIRFLOW_CONN_SPARK_DEFAULT", json.dumps(connection))
+    done = Run(graph).execute(SubmitRewriteOperator(task_id="rewrite", lot=[PERSON], graph=graph.uri))
+    assert done.state == "failed"
+    assert "could not be submitted through spark_default" in done.sentence
+    assert "'spark3-submit'; nothing was submitted" in done.sentence
 
 
 def test_a_failed_job_is_the_sentence_of_the_task(

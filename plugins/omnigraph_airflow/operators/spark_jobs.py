@@ -25,6 +25,7 @@ from omnigraph_ops.errors import InvalidInput, OpsError, StorageError
 from omnigraph_ops.graph.layout import new_ulid
 from omnigraph_ops.models.optimize import OptimizeReport, TableStats
 from omnigraph_ops.models.runs import SubmitOutcome
+from omnigraph_ops.spark.java import launch_environment
 from omnigraph_ops.spark.submit import APPLICATION, ended, reason
 from omnigraph_ops.stages.registry import UNASKED_BY_NAME
 
@@ -80,7 +81,7 @@ class SubmitJobOperator(OmnigraphOperator, SparkSubmitOperator):
             OpsError: the application calls its failure final.
         """
         self.application_args = [job, "--result-uri", f"{graph.uri}/{self.result}", *arguments]
-        said = _submitted(lambda: SparkSubmitOperator.execute(self, context), self.on_kill)
+        said = _submitted(job, self._conn_id, lambda: SparkSubmitOperator.execute(self, context), self.on_kill)
         return _value_at(graph.storage, self.result, value, job=job, said=said)
 
     def on_kill(self) -> None:
@@ -105,7 +106,7 @@ class TaskSubmits:
         check()
         result = f"{RESULTS_DIR}/{new_ulid()}/{job}.json"
         words = [job, "--result-uri", f"{self.graph.uri}/{result}", *arguments]
-        said = _submitted(lambda: self._submit(job, words), self.kill)
+        said = _submitted(job, SparkSubmitHook.default_conn_name, lambda: self._submit(job, words), self.kill)
         try:
             return _value_at(self.graph.storage, result, value, job=job, said=said)
         except OpsError:
@@ -114,17 +115,8 @@ class TaskSubmits:
             raise
 
     def _submit(self, job: str, words: list[str]) -> None:
-        try:
-            self._hook = _hook_for(
-                self.address, lambda: SparkSubmitHook(name=f"omnigraph {job}", application_args=words)
-            )
-            self._hook.submit(str(APPLICATION))
-        except (OSError, ValueError) as error:
-            # There is no such binary, or the connection names one that the provider does not take.
-            raise OpsError(
-                f"the job {job} could not be submitted through spark_default: {error}; nothing was submitted; mend the "
-                "connection under Admin, Connections, or install spark-submit on the worker"
-            ) from None
+        self._hook = _hook_for(self.address, lambda: SparkSubmitHook(name=f"omnigraph {job}", application_args=words))
+        self._hook.submit(str(APPLICATION))
 
     def kill(self) -> None:
         """End the submit that is at work. Kills processes."""
@@ -138,8 +130,14 @@ def _hook_for(address: Address, make: Callable[[], SparkSubmitHook]) -> SparkSub
     """The hook of the provider, with what the driver of a graph needs in its environment. Reads the connection."""
     hook = _connected(make)
     # Set here, past the templated field: that one is stored and shown in the UI.
-    hook._env_vars = {**(hook._env_vars or {}), **driver_variables(address, hook)}
+    lacks = launch_environment(hook._connection["master"]) if _drives_here(hook) else {}
+    hook._env_vars = {**lacks, **(hook._env_vars or {}), **driver_variables(address, hook)}
     return hook
+
+
+def _drives_here(hook: SparkSubmitHook) -> bool:
+    """Whether a submit takes the environment that it is given, and its driver runs in it. Pure."""
+    return not (hook._is_yarn or hook._is_kubernetes or hook._connection["deploy_mode"] == "cluster")
 
 
 def _connected(make: Callable[[], SparkSubmitHook]) -> SparkSubmitHook:
@@ -188,12 +186,18 @@ def _what_it_started(hook: SparkSubmitHook | None) -> Iterator[None]:
                 process.kill()
 
 
-def _submitted(submit: Callable[[], object], kill: Callable[[], None]) -> str:
+def _submitted(job: str, connection: str, submit: Callable[[], object], kill: Callable[[], None]) -> str:
     """Submit and wait; what the provider says of it. The effect of the job."""
     try:
         submit()
     except AirflowException as error:
         return str(error)
+    except (OSError, ValueError) as error:
+        # There is no such binary, or the connection names one that the provider does not take.
+        raise OpsError(
+            f"the job {job} could not be submitted through {connection}: {error}; nothing was submitted; mend the "
+            "connection under Admin, Connections, or install spark-submit on the worker"
+        ) from None
     except ENDED_FROM_OUTSIDE:
         # Airflow calls `on_kill` later: by then the journal says what the job did, and it must not go on.
         kill()

@@ -88,6 +88,21 @@ def test_a_place_that_cannot_be_written_is_one_sentence(tmp_path: Path) -> None:
         java.java_home(tmp_path)
 
 
+@pytest.mark.parametrize(("master", "name"), [("local[2]", "PYSPARK_PYTHON"), ("spark://m", "PYSPARK_DRIVER_PYTHON")])
+def test_a_submit_finds_what_a_service_does_not_have(
+    master: str, name: str, home: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for variable in ("JAVA_HOME", "PYSPARK_PYTHON", "PYSPARK_DRIVER_PYTHON"):
+        monkeypatch.delenv(variable, raising=False)
+    monkeypatch.setenv("PATH", "/nowhere")
+    monkeypatch.setattr(java, "java_home", lambda: home)
+    path = f"/nowhere:{Path(sys.executable).parent}"
+    assert java.launch_environment(master) == {"PATH": path, name: sys.executable, "JAVA_HOME": home}
+    monkeypatch.setenv("JAVA_HOME", "/java")
+    monkeypatch.setenv("PYSPARK_PYTHON", "python9")
+    assert java.launch_environment(master) == {"PATH": path}, "what is set stays"
+
+
 def test_spark_gets_this_python_and_a_local_address(home: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("SPARK_LOCAL_IP", raising=False)
     monkeypatch.delenv("SPARK_HOME", raising=False)
