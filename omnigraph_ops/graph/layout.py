@@ -158,7 +158,8 @@ def version_path(table_path: str, version: int, branch: str | None) -> str:
 
 
 _PROBE = re.compile(r"__create_if_absent_probe_[0-9A-Z]{26}")
-_BRANCH_SEGMENT = re.compile(r"[\w.-]+")
+# Rust counts vowel signs and circled letters as letters, Python does not.
+_BRANCH_SEGMENT = re.compile(r"[\w.\x80-\U0010ffff-]+")
 _UUID = r"[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}"
 
 

@@ -54,6 +54,11 @@ class IncompatibleCommit(LanceFailure):
     """An Overwrite or Restore landed in between; planning again from this read is pointless."""
 
 
+def is_below_main(branch: str) -> bool:
+    """Whether Lance deletes the whole dataset with a branch of this name: it takes its first part for main. Pure."""
+    return branch.startswith("main/")
+
+
 LOST_COMMITS = (CommitContention, CommitConflict, IncompatibleCommit)
 """Of these another writer is the cause, and not what was to be committed."""
 
@@ -228,7 +233,9 @@ class LanceGateway:
         )
 
     def delete_branch(self, dataset: Dataset, name: str) -> bool:
-        """Delete a Lance branch; False when it is already gone. Destroys."""
+        """Delete a Lance branch; False when it is already gone; `LanceFailure` for one below `main/`. Destroys."""
+        if is_below_main(name):
+            raise LanceFailure(f"Lance would delete all of {dataset.uri} with its branch {name!r}; nothing was deleted")
         with contextlib.suppress(DatasetMissing), lance_errors(f"delete branch {name} of {dataset.uri}"):
             dataset.branches.delete(name)
             return True

@@ -22,6 +22,7 @@ from omnigraph_ops.graph.layout import (
     branch_reference,
 )
 from omnigraph_ops.graph.publish import publish, table_update
+from omnigraph_ops.lance.gateway import LanceFailure
 from omnigraph_ops.models.health import FAILED, CheckStatus
 from omnigraph_ops.progress import Run
 from omnigraph_ops.stages.orphans.apply import apply_orphans
@@ -84,6 +85,22 @@ def test_it_is_named_and_goes(graph: Graph, act: Callable[[Graph], None]) -> Non
     assert names.isdisjoint({SIDE, SCHEMA_APPLY_LOCK})
     make_branch(graph, "other")
     assert check(graph).status is CheckStatus.CLEAN
+
+
+@pytest.mark.parametrize("stamp", [3])
+def test_a_branch_below_main_goes_without_the_graph(graph: Graph) -> None:
+    """Lance deletes the whole dataset with it."""
+    rows, branches = rows_everywhere(graph), graph.branches()
+    graph.manifest().create_branch("main/x")
+    with pytest.raises(LanceFailure, match="nothing was deleted"):
+        graph.lance.delete_branch(graph.manifest(), "main/x")
+    (_, advice) = check(graph).advice
+    assert advice.startswith("do not delete branch 'main/x' with omnigraph")
+    report = recover(graph)
+    assert ([o.action for o in report.outcomes], report.status) == (["rolled_back"], CheckStatus.CLEAN)
+    assert (rows_everywhere(graph), graph.branches(), check(graph).advice) == (rows, branches, ())
+    assert not list(Path(graph.uri, MANIFEST_DIR, "tree", "main").rglob("*.manifest"))
+    graph.manifest().create_branch("main/x")
 
 
 @pytest.mark.parametrize("stamp", [3])

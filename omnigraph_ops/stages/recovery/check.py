@@ -23,7 +23,13 @@ from omnigraph_ops.stages.recovery.empty_references import (
     reference_findings,
     unlistable,
 )
-from omnigraph_ops.stages.recovery.half_made import HalfMade, commit_graph_findings, half_made, remains_advice
+from omnigraph_ops.stages.recovery.half_made import (
+    HalfMade,
+    commit_graph_findings,
+    deletion_advice,
+    half_made,
+    remains_advice,
+)
 from omnigraph_ops.stages.recovery.unhealed import (
     branch_advice,
     branch_findings,
@@ -178,6 +184,7 @@ def _report(graph: Graph, found: _Look) -> CheckReport:
             *mismatch_advice(found.mismatch),
             *expiry_advice(graph),
             *remains_advice(found.remains),
+            *deletion_advice(graph),
             *holds_and_faults(graph.storage)[1].values(),
             *(frozen_text(graph.target, hold) for hold in active_freezes(graph.storage)),
         ),

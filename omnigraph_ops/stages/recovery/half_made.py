@@ -38,7 +38,7 @@ from omnigraph_ops.graph.layout import (
     version_path,
 )
 from omnigraph_ops.graph.sidecars import sidecar_names
-from omnigraph_ops.lance.gateway import BranchRef, LanceFailure
+from omnigraph_ops.lance.gateway import BranchRef, LanceFailure, is_below_main
 from omnigraph_ops.models.health import BranchFinding, RecoveryOutcome
 from omnigraph_ops.parallel import in_parallel
 from omnigraph_ops.stages.recovery.unhealed import unreadable
@@ -143,6 +143,15 @@ def remains_advice(remains: Sequence[HalfMade]) -> Iterator[str]:
             f"branch {branch!r} was deleted by half after it was written to, and has files left in {where}: the engine "
             "makes no branch of that name, or writes nothing to it, until `omnigraph-ops orphans` has removed them; "
             "where the engine can still export it and its rows are wanted, merge it before that"
+        )
+
+
+def deletion_advice(graph: Graph) -> Iterator[str]:
+    """What nobody may do with a branch of the graph. Reads."""
+    for branch in filter(is_below_main, sorted(graph.stored_branches(MANIFEST_DIR))):
+        yield (
+            f"do not delete branch {branch!r} with omnigraph or Lance: they take `main` in its name for the graph "
+            f"itself, and delete all of {MANIFEST_DIR}; leave the branch, and take a backup"
         )
 
 
@@ -298,6 +307,9 @@ def _settle(
             if half.is_read:
                 _refer(graph, half)
                 action, what = "rolled_forward", "its commit graph had no reference; it is written"
+            elif half.has_reference and is_below_main(half.branch):
+                graph.storage.delete(branch_reference(half.table_key, half.branch))
+                _remove(graph, replace(half, files=_files(graph, half.folder)), latest)
             elif half.has_reference:
                 graph.lance.delete_branch(graph.manifest(), half.branch)
             else:

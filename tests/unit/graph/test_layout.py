@@ -150,7 +150,7 @@ UUID = "e38efcac-ca68-4e47-b648-15d6cd5a9983"
         ("_refs/tags/v1.json", Part.REF),
     ],
 )
-@pytest.mark.parametrize("branch", [None, "b", "review/hires-1", "ü.x"])
+@pytest.mark.parametrize("branch", [None, "b", "review/hires-1", "ü.x", "शाखा", "Ⓐb"])
 def test_what_lance_writes_is_known(tail: str, part: Part, branch: str | None) -> None:
     folder = TABLE if branch is None else f"{TABLE}/tree/{branch}"
     file = lance_file(f"{folder}/{tail}", ())
