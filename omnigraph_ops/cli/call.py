@@ -30,6 +30,9 @@ if TYPE_CHECKING:
     from omnigraph_ops.graph import Graph
 
 
+_UNCHANGED = "nothing was changed"
+
+
 @dataclass(slots=True, kw_only=True)
 class Call:
     """The words of a verb as values, and what all verbs do with them."""
@@ -42,6 +45,8 @@ class Call:
     """Whether this call may change the graph: then it leaves a record. Set before the graph is opened."""
     only_reads: bool = False
     """Whether this call is known to change nothing of the graph, as a preview without a fence."""
+    acts: bool = False
+    """Whether it goes on to do what needs a consent, recorded or not."""
     printed: bool = True
     """Whether stdout took all that was printed."""
     progress: Progress = field(init=False)
@@ -130,12 +135,11 @@ class Call:
     def _unprinted(self, error: OSError) -> None:
         """Say that stdout did not take the report; whoever closed the pipe of a command that reads knows. Writes."""
         self.printed = False
-        if self.writes or not isinstance(error, BrokenPipeError):
-            done = "what was done stands and is recorded as usual; `omnigraph-ops history` shows it"
-            self.tell(
-                f"Error: the report could not be printed: {error.strerror or error}; "
-                f"{done if self.writes else 'nothing was changed'}"
-            )
+        if self.writes or self.acts or not isinstance(error, BrokenPipeError):
+            done = "what was done stands; `omnigraph-ops holds` shows freezes and holds" if self.acts else _UNCHANGED
+            if self.writes:
+                done = "what was done stands and is recorded as usual; `omnigraph-ops history` shows it"
+            self.tell(f"Error: the report could not be printed: {error.strerror or error}; {done}")
 
     def close(self) -> None:
         """Take down what shows the progress; lines stay. Writes to stderr."""
@@ -218,6 +222,7 @@ def require_consent(call: Call, target: str, *, does: str = "", untouched: str =
     Raises:
         ApprovalMissing: neither was given; nothing was touched.
     """
+    call.acts = True
     if locate(target).is_local or call.options.get("yes"):
         return
     what = f"`{call.verb}`, which {does}," if does else f"destructive `{call.verb}`"

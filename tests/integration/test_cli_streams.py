@@ -18,6 +18,7 @@ import pytest
 
 from omnigraph_ops.cli.call import require_consent
 from omnigraph_ops.cli.process import lossy_stderr
+from omnigraph_ops.coordination.holds import freezes
 from omnigraph_ops.errors import ApprovalMissing
 from omnigraph_ops.graph import Graph, open_graph
 from omnigraph_ops.models.history import RunOutcome
@@ -72,6 +73,17 @@ def test_a_report_that_cannot_be_printed_makes_no_failed_run(
         AuditEvent.APPLIED,
     ]
     assert open_journals(graph.storage) == ()
+
+
+@pytest.mark.parametrize(("stream", "why"), STREAMS.values(), ids=STREAMS)
+def test_a_freeze_that_cannot_be_printed_is_no_change_that_was_not_made(
+    demo_graph: DemoGraph, stream: Callable[[], AbstractContextManager[int]], why: str
+) -> None:
+    graph = demo_graph(**SMALL)
+    with stream() as stdout:
+        done = run(graph, stdout, "freeze")
+    assert f"could not be printed: {why}; what was done stands; `omnigraph-ops holds`" in done.stderr
+    assert len(freezes(graph.storage)) == 1
 
 
 def test_a_stdout_whose_encoding_lacks_a_character_shows_it_escaped(demo_graph: DemoGraph, tmp_path: Path) -> None:
