@@ -26,6 +26,8 @@ P = ParamSpec("P")
 T = TypeVar("T")
 Order = TypeVar("Order")
 _REASON = re.compile(r"^omnigraph_ops\.(?:\w+\.)*(\w+): (.+)$", re.MULTILINE)
+_PYTHON = re.compile(r"^Traceback \(most recent call last\):\n(?:[ \t].*\n|\n)+(\w[\w.]*: .+)$", re.MULTILINE)
+"""What a worker's Python raised that is no error of ours, such as one that lacks a package."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -122,5 +124,14 @@ def spark_errors() -> Iterator[None]:
         # The JVM's own errors arrive as they are, with the call before them.
         text = str(error.java_exception if isinstance(error, Py4JJavaError) else error).strip()
         found = _REASON.findall(str(error))
-        kind, reason = found[-1] if found else ("", text.partition("\n")[0])
+        kind, reason = found[-1] if found else ("", _told_by_python(str(error)) or text.partition("\n")[0])
         raise (InvalidInput if kind == InvalidInput.__name__ else StorageError)(reason) from None
+
+
+def _told_by_python(text: str) -> str:
+    """The last error of Python in the text of one of Spark's, empty where there is none. Pure."""
+    found: list[str] = _PYTHON.findall(text)
+    if not found:
+        return ""
+    lacks = found[-1].startswith("ModuleNotFoundError")
+    return f"a task failed: {found[-1]}" + ("; docs/how-to/spark.md says what the workers need" if lacks else "")

@@ -256,6 +256,26 @@ def test_clearing_moves_no_deadline_that_a_question_shows(graph: Graph, monkeypa
         Attempt(graph, plan=first.plan, cleared=2, number=3).ask()
 
 
+@pytest.mark.parametrize(("now", "may"), [(["ana"], True), (["ana", "cem"], False), (["5"], False), ([], False)])
+def test_a_question_is_not_asked_again_where_who_may_approve_now_could_not_answer(
+    graph: Graph, approvers: Callable[..., None], monkeypatch: pytest.MonkeyPatch, now: list[str], may: bool
+) -> None:
+    """Airflow keeps the users of the first question, and lets nobody else answer."""
+    from airflow.sdk.exceptions import AirflowFailException
+
+    approvers("ana", "bob")
+    first = Attempt(graph)
+    first.ask()
+    keeps_question(monkeypatch, first.task.body, "ana", "bob")
+    approvers(*map(repr, now))
+    again = Attempt(graph, plan=first.plan, cleared=1, number=2)
+    if may:
+        assert again.ask() == ASKED
+        return
+    with pytest.raises(AirflowFailException, match=r"asking those who might approve before \(ana, bob\); nothing was"):
+        again.ask()
+
+
 def test_a_try_that_asks_again_says_that_an_earlier_answer_did_not_reach_the_graph(
     graph: Graph, monkeypatch: pytest.MonkeyPatch
 ) -> None:

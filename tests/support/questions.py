@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 from uuid import NAMESPACE_OID, uuid5
 
@@ -18,27 +18,34 @@ def id_of(attempt: str) -> str:
     return str(uuid5(NAMESPACE_OID, attempt))
 
 
-def keeps_question(patch: pytest.MonkeyPatch, shown: str | None = None) -> None:
+def keeps_question(patch: pytest.MonkeyPatch, shown: str | None = None, *users: str) -> None:
     """Let Airflow show a question: the text that it got first, whatever it gets when its task is cleared or repeated.
 
     Args:
         shown: the text that it has already.
+        users: who may answer it.
     """
     from airflow.sdk.execution_time import task_runner
 
-    patch.setattr(task_runner, "SUPERVISOR_COMMS", _Supervisor(shown), raising=False)
+    patch.setattr(task_runner, "SUPERVISOR_COMMS", _Supervisor(shown, users), raising=False)
 
 
 class _Supervisor:
-    def __init__(self, shown: str | None) -> None:
+    def __init__(self, shown: str | None, users: Sequence[str]) -> None:
         self._shown = shown
+        self._users = users
 
     def send(self, asked: Any) -> Any:
+        from airflow.sdk.api.datamodels._generated import HITLUser
         from airflow.sdk.execution_time.comms import HITLDetailRequestResult
 
         self._shown = self._shown or asked.body
         return HITLDetailRequestResult(
-            ti_id=asked.ti_id, options=asked.options, subject=asked.subject, body=self._shown
+            ti_id=asked.ti_id,
+            options=asked.options,
+            subject=asked.subject,
+            body=self._shown,
+            assigned_users=[HITLUser(id=name, name=name) for name in self._users] or None,
         )
 
 

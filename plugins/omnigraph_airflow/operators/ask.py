@@ -236,23 +236,29 @@ class ApproveStageOperator(ApprovalOperator):
         until = self._set_deadline(context, plan, within, same)
         full_plan = where_in_full(context, plan)
         self.describe(plan, answer_by=decisions.to_minute(until), full_plan=full_plan, confirmed=confirmed)
-        self._refuse_old_text(context, plan.digest)
+        self._refuse_old_question(context, plan.digest)
         # The answer counts for this digest, whatever becomes of the planning task meanwhile.
         decisions.keep_consent(graph.storage, replace(asked, answer_by=until))
         return None
 
-    def _refuse_old_text(self, context: Context, digest: str) -> None:
-        """Raise if Airflow would show another plan than this: it keeps the text of a question that is cleared. Writes.
+    def _refuse_old_question(self, context: Context, digest: str) -> None:
+        """Raise if Airflow would ask about another plan, or not all who may answer: it keeps what is cleared. Writes.
 
         Raises:
-            ApprovalMissing: a person would answer about what they do not see.
+            ApprovalMissing: a person would answer about what they do not see, or could not answer.
         """
         if context["ti"].try_number <= 1:
             return
-        if digest_shown(shown_text(context["ti"].id, self)) != digest:
+        text, asked = shown_question(context["ti"].id, self)
+        if digest_shown(text) != digest:
             raise ApprovalMissing(
                 "this task was cleared, and Airflow goes on showing the question about the plan that it had before; "
                 "nothing was done; trigger a new run to be asked about the plan of now"
+            )
+        if asked and not (self.approvers and asked.issuperset(self.approvers)):
+            raise ApprovalMissing(
+                f"this task was cleared, and Airflow goes on asking those who might approve before "
+                f"({', '.join(sorted(asked))}); nothing was done; trigger a new run to ask those who may approve now"
             )
 
     def _confirmed(self, context: Context, plan: Sealable) -> bool:
@@ -365,10 +371,10 @@ def _named(user_id: str, name: str) -> str:
     return user_id if name in {"", user_id} else f"{name} ({user_id})"
 
 
-def shown_text(ti_id: Any, asking: HITLOperator) -> str:
-    """The body that a person sees at this task; asks where nothing is shown yet. Writes the question.
+def shown_question(ti_id: Any, asking: HITLOperator) -> tuple[str, frozenset[str]]:
+    """The body that people see at this task, and the ids of those who may answer; none: all. Writes the question.
 
-    Airflow keeps the text of a question whose task is cleared or repeated, and takes no other.
+    Asks where nothing is shown yet. Airflow keeps the question of a task that is cleared or repeated.
     """
     from airflow.sdk.execution_time.task_runner import SUPERVISOR_COMMS
 
@@ -384,4 +390,6 @@ def shown_text(ti_id: Any, asking: HITLOperator) -> str:
             assigned_users=[HITLUser(**user) for user in asking.assigned_users or []],
         )
     )
-    return (shown.body or "") if isinstance(shown, HITLDetailRequest) else ""
+    if not isinstance(shown, HITLDetailRequest):
+        return "", frozenset()
+    return shown.body or "", frozenset(user.id for user in shown.assigned_users or ())
