@@ -255,7 +255,8 @@ class Approvals(Block):
     repair: Literal["verified_maintenance"] | None = None
     """Standing approval of repairs that publish verified maintenance only."""
     approvers: tuple[Text, ...] = ()
-    """Airflow users who may answer; empty: everybody who may act on the DAG."""
+    """Ids of the Airflow users who may answer; empty: everybody who may act on the DAG. Numbers stand in quotes, as in
+    `["5"]`."""
     answer_within: Seconds = 20 * _HOUR
     """An answer later than this after the start of the run counts as Reject, of a night and of a run by hand. Keep it
     below the schedule's interval. A question waits at least five minutes, and not longer than its plan may be applied

@@ -317,6 +317,8 @@ def _sentence(found: Mapping[str, Any]) -> str:
         return "unknown key"
     if found["type"] == "string_pattern_mismatch" and found["ctx"]["pattern"] == f"^{NAME}$":
         return "a name begins with a lower-case letter and has at most 64 such letters, digits, `_` and `-`"
+    if found["type"] == "string_type" and isinstance(found["input"], int | float):
+        return "input should be a valid string, so put it in quotes"  # YAML makes numbers of 5, and truths of `yes`
     message = str(found["msg"]).removeprefix("Value error, ")
     # The name of a variable stays as it is.
     return message if message[:2].isupper() else message[:1].lower() + message[1:]

@@ -86,7 +86,14 @@ def test_a_policy_replaces_the_default_one(write: Write) -> None:
         ),
         ("    retention: {keep: '3'}\n", "5: graphs.people.retention.keep: input should be a valid integer"),
         ("    optimize:\n      auto: 1\n", "6: graphs.people.optimize.auto: input should be a valid boolean"),
-        ("    tags:\n      - a\n      - 2\n", "7: graphs.people.tags.1: input should be a valid string"),
+        (
+            "    tags:\n      - a\n      - 2\n",
+            "7: graphs.people.tags.1: input should be a valid string, so put it in quotes",
+        ),
+        (
+            "    approvals: {approvers: [5]}\n",
+            "5: graphs.people.approvals.approvers.0: input should be a valid string, so put it in quotes",
+        ),
         (
             "    retention: {keep: 1, expiry: {}}\n",
             "5: graphs.people.retention: expiry is a policy of its own, never beside keep or older_than",
@@ -169,7 +176,7 @@ def test_a_fault_of_one_graph_leaves_the_others(write: Write) -> None:
 
 def test_a_fault_of_the_defaults_is_on_their_line_and_leaves_nothing(write: Write) -> None:
     path = write("version: 1\ndefaults:\n  owner: 3\ngraphs:\n  a: {target: /a}\n")
-    assert faults(path) == ["graphs.yaml:3: defaults.owner: input should be a valid string"]
+    assert faults(path) == ["graphs.yaml:3: defaults.owner: input should be a valid string, so put it in quotes"]
     assert read_graphs(path).graphs == ()
 
 
