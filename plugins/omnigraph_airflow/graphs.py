@@ -72,8 +72,9 @@ def approvers_of(root: str) -> tuple[str, ...]:
     found = _entries_at(reading, root)
     if reading.problems and not (found and all(entry.approvals.approvers for entry in found)):
         raise InvalidInput(
-            f"{reading.file} has faults, so nobody knows who may approve at {root}; "
-            f"mend them, first {reading.problems[0]}"
+            f"{reading.file} has faults, so nobody knows who may approve at {root}; nothing was done, and an answer "
+            f"that was given does not count; mend the faults, then clear this task with its downstream tasks; "
+            f"the first fault is {reading.problems[0]}"
         )
     lists = [entry.approvals.approvers for entry in found if entry.approvals.approvers]
     everywhere = tuple(

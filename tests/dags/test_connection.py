@@ -83,7 +83,7 @@ def test_the_test_says_what_is_there(connect: Connect, templates: Templates, tmp
     connect()
     ok, why = hook().test_connection()
     assert not ok
-    assert why.startswith("no graph named")
+    assert why.startswith("the connection names no graph, so none was opened; to test it, fill in its field Target")
 
 
 @pytest.mark.parametrize(

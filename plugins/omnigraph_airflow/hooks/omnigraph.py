@@ -143,6 +143,11 @@ class OmnigraphHook(BaseHook):
             return self._listed(entry)
         connection = self._connection(self.omnigraph_conn_id)
         place = named or (connection.host if connection is not None else None)
+        if not place and connection is not None:
+            raise InvalidInput(
+                "the connection names no graph, so none was opened; to test it, fill in its field Target; in a task, "
+                "set the param graph or the Airflow Variable omnigraph_graph"
+            )
         if not place:
             raise InvalidInput(
                 "no graph named: set the param graph, the Airflow Variable omnigraph_graph "
