@@ -57,6 +57,14 @@ def age(seconds: float) -> str:
     return f"{whole // size} {unit}"
 
 
+def took(seconds: float) -> str:
+    """How long something took: `1.25 s`, `12 min 5 s`, `2 h 4 min`. Pure."""
+    minutes, rest = divmod(round(seconds), 60)
+    if minutes >= 60:
+        return f"{minutes // 60} h {minutes % 60} min"
+    return f"{minutes} min {rest} s" if minutes else f"{seconds:.3g} s"
+
+
 def count(number: int, noun: str, plural: str = "") -> str:
     """So many of something: `1 table`, `1,200 tables`; `plural` where it is not the noun with an s. Pure."""
     return f"{number:,} {noun if number == 1 else plural or f'{noun}s'}"

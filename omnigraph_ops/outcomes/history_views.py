@@ -16,7 +16,7 @@ from omnigraph_ops.models.history import (
     TableTrendPoint,
     UnsettledRun,
 )
-from omnigraph_ops.quantities import human_bytes, moment
+from omnigraph_ops.quantities import human_bytes, moment, took
 from omnigraph_ops.views.view import Section, View, csv_table
 
 _UNKNOWN = ""
@@ -193,10 +193,7 @@ def _share(share: float | None) -> str:
 
 
 def _seconds(seconds: float | None) -> str:
-    if seconds is None:
-        return _UNKNOWN
-    minutes, rest = divmod(round(seconds), 60)
-    return f"{minutes} min {rest} s" if minutes else f"{seconds:.3g} s"
+    return _UNKNOWN if seconds is None else took(seconds)
 
 
 Row = dict[str, object]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from datetime import UTC, datetime
 
+from omnigraph_ops import quantities
 from omnigraph_ops.quantities import count, human_bytes
 
 UNKNOWN = "—"
@@ -48,13 +49,8 @@ def factor(value: float | None) -> str:
 
 
 def took(seconds: float | None) -> str:
-    """`3.4 s`, `12 min 5 s`, `2 h 4 min`. Pure."""
-    if seconds is None:
-        return UNKNOWN
-    if seconds < 60:
-        return f"{seconds:.1f} s"
-    minutes, rest = divmod(round(seconds), 60)
-    return f"{minutes} min {rest} s" if minutes < 60 else f"{minutes // 60} h {minutes % 60} min"
+    """How long a run took, as its report has it. Pure."""
+    return UNKNOWN if seconds is None else quantities.took(seconds)
 
 
 def span(seconds: float) -> str:

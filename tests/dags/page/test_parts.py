@@ -104,7 +104,7 @@ def test_bars_stand_on_zero_and_failures_are_marked() -> None:
     values = [Value(when="a", number=0.0), Value(when="b", number=5.0, failed=True)]
     drawn = chart("Run time", values, texts.took, bars=True)
     assert drawn is not None and drawn.bar_width > 0 and not drawn.lines
-    assert [point.failed for point in drawn.points] == [False, True] and drawn.points[1].text == "b: 5.0 s, failed"
+    assert [point.failed for point in drawn.points] == [False, True] and drawn.points[1].text == "b: 5 s, failed"
     assert drawn.points[0].y == rendering.HEIGHT - 5
 
 

@@ -82,7 +82,15 @@ def test_a_terminal_gets_no_control_characters(view: View) -> None:
 
 
 @pytest.mark.parametrize(
-    ("seconds", "took"), [(59.7, "1 min 0 s"), (119.6, "2 min 0 s"), (61.2, "1 min 1 s"), (1.25, "1.25 s")]
+    ("seconds", "took"),
+    [
+        (1.25, "1.25 s"),
+        (59.7, "1 min 0 s"),
+        (61.2, "1 min 1 s"),
+        (119.6, "2 min 0 s"),
+        (3599.6, "1 h 0 min"),
+        (126_668, "35 h 11 min"),
+    ],
 )
 def test_no_minute_has_sixty_seconds(seconds: float, took: str) -> None:
     run = record(started_at_us=0, ended_at_us=int(seconds * 1e6))
