@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import json
 import logging
 import re
@@ -13,13 +14,13 @@ from airflow.sdk import Asset
 from airflow.sdk.definitions.callback import SyncCallback
 from airflow.sdk.observability import stats
 
-from omnigraph_ops.errors import OpsError
+from omnigraph_ops.errors import OpsError, first_line
 from omnigraph_ops.models.history import RunRecord, Work
 from omnigraph_ops.stages.registry import BY_NAME
 
 if TYPE_CHECKING:
     from omnigraph_airflow.run_report import RunFacts
-    from omnigraph_ops.config.graph_entries import Notifier
+    from omnigraph_ops.config.graph_entries import GraphEntry, Notifier
     from omnigraph_ops.graph import Graph
 
 
@@ -144,6 +145,28 @@ def deadline_callback(notifiers: Sequence[Notifier]) -> SyncCallback:
     """The same for a deadline, which keeps its callback as text. Pure."""
     spelled = json.dumps([[n.notifier, n.arguments] for n in notifiers])
     return SyncCallback("omnigraph_airflow.notify.tell_all", kwargs={"notifiers": spelled})
+
+
+def notifier_faults(graphs: Sequence[GraphEntry]) -> list[str]:
+    """What keeps notifiers from being called, each with the first graph that names it. Imports their classes."""
+    found: dict[str, str] = {}
+    for entry in graphs:
+        late = entry.alerts.late.notify if entry.alerts.late else ()
+        for notifier in (*entry.approvals.notify, *entry.alerts.on_failure, *late):
+            found.setdefault(_fault(notifier), entry.name)
+    return [f"graphs.{name}: {fault}" for fault, name in found.items() if fault]
+
+
+def _fault(notifier: Notifier) -> str:
+    """Why the notifier cannot be called, empty where nothing is known against it. Imports its class."""
+    module, _, name = notifier.notifier.rpartition(".")
+    try:
+        inspect.signature(getattr(import_module(module), name)).bind(**notifier.arguments)
+    except ValueError:
+        return ""  # the class does not tell what it takes
+    except (Exception, SystemExit) as error:  # of the arguments it has the keys and no values
+        return f"the notifier {notifier.notifier} cannot be called, correct it or its `with`: {first_line(error)}"
+    return ""
 
 
 def tell_all(notifiers: str, context: Any) -> None:

@@ -195,6 +195,29 @@ def test_a_fault_is_an_import_error_with_its_line_and_costs_no_other_graph_its_n
     assert set(bag.dags) == {*BY_HAND, PREFIX + "people", PREFIX + "plain"}
 
 
+@pytest.mark.parametrize(
+    ("notifier", "why"),
+    [
+        ("{notifier: nope.Nope}", "No module named 'nope'"),
+        ("{notifier: tests.support.notifier.Nope}", "has no attribute 'Nope'"),
+        (f"{{notifier: {NOTED}, with: {{too: secret}}}}", "missing a required argument: 'file'"),
+        (f"{{notifier: {NOTED}, with: {{file: x, nope: secret}}}}", "got an unexpected keyword argument 'nope'"),
+    ],
+)
+def test_a_notifier_that_nobody_can_call_is_told_before_the_night_that_needs_it(
+    parse: Parse, notifier: str, why: str
+) -> None:
+    wrong = f"alerts: {{on_failure: [{notifier}], late: {{after: 1h, notify: [{notifier}]}}}}"
+    bag = parse(f"{FULL}  broken: {{target: s3://lake/b, {wrong}}}\n  again: {{target: s3://lake/c, {wrong}}}\n")
+    ((file, error),) = bag.import_errors.items()
+    assert file.endswith("omnigraph_graphs_check.py")
+    (line,) = [line for line in error.splitlines() if "cannot be called" in line]
+    assert "graphs.yaml: graphs.broken: the notifier " in line and line.endswith(why)
+    assert "secret" not in error
+    # The graph has its night all the same: its maintenance needs no notifier.
+    assert PREFIX + "broken" in bag.dags
+
+
 def test_a_schedule_that_never_comes_is_a_fault_like_any_other(parse: Parse) -> None:
     bag = parse(FULL + "  broken:\n    target: s3://lake/b\n    schedule: '0 0 31 2 *'\n")
     ((file, error),) = bag.import_errors.items()
