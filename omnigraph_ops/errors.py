@@ -22,6 +22,7 @@
     │   ├── LeaseHeld           another maintenance run holds the committer lease
     │   └── PublishConflict     every retry of the publish lost against other writers
     ├── StorageError            the store refused or failed (permissions, connection)
+    │   └── BucketMissing       the bucket does not exist; a retry does not help
     └── OutcomeUnknown          effects may have landed; re-read (`check`) before anything else
 
 A class never authorises a blind replay: only `TransientError` may be retried as it is.
@@ -143,6 +144,12 @@ class StorageError(OpsError):
     """The object store refused or failed."""
 
     retryable = True
+
+
+class BucketMissing(StorageError):
+    """The bucket does not exist."""
+
+    retryable = False
 
 
 class OutcomeUnknown(OpsError):

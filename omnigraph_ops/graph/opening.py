@@ -93,6 +93,7 @@ def open_graph(target: str, settings: Settings | None = None, access: StoreAcces
     Raises:
         InvalidInput: the target is not a path or an s3:// URI, or its key is one that engines spell otherwise.
         NotAGraph, UnsupportedStamp, ContractError: it cannot be maintained; nothing was written.
+        BucketMissing: its bucket does not exist.
 
     Without a graph manifest it may be plain Lance: one dataset, or a folder of them.
     """
@@ -165,6 +166,7 @@ def _read_stamp(context: GraphContext) -> int | None:
     root = context.storage.root
     if not context.storage.exists(""):
         refuse_respelled(root)
+        context.storage.list("")  # Raises if the bucket is missing; for exists() its objects are, too.
         raise NotAGraph(
             f"there is nothing at {root}; nothing was written; check the path and whether its storage is mounted, "
             "correct the address (in a graphs file it is `target`), or bring a backup back with `omnigraph-ops restore`"

@@ -21,7 +21,7 @@ from typing import Any
 import fsspec
 from tenacity import retry, retry_if_exception, stop_after_attempt, wait_random_exponential
 
-from omnigraph_ops.errors import NotInstalled, StorageError, reason_of
+from omnigraph_ops.errors import BucketMissing, NotInstalled, StorageError, reason_of
 from omnigraph_ops.storage.half_written import remove_temporary, temporary_beside
 from omnigraph_ops.storage.location import AMBIENT, StoreAccess
 
@@ -56,7 +56,7 @@ def translated(action: str, path: str, *, source: str | None = None) -> Iterator
         reply = getattr(error.__cause__, "response", {})
         if reply.get("Error", {}).get("Code") == "NoSuchBucket":
             message = f"cannot {action} {path}: its bucket does not exist; create it or correct the address"
-            raise StorageError(message) from error
+            raise BucketMissing(message) from error
         if error.filename is None and isinstance(error, FileNotFoundError):
             raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), source or path) from error
         raise

@@ -2,7 +2,8 @@
 
 The one place where errors of omnigraph_ops become Airflow's: retry, or fail without a retry.
 
-TransientError, StorageError   raised as they are: Airflow retries; unless rights are missing in a file system
+TransientError, StorageError   raised as they are: Airflow retries; unless rights are missing in a file system, or a
+                               bucket does not exist
 every other OpsError           AirflowFailException with its one sentence: a retry cannot help,
                                or (OutcomeUnknown) must not happen before somebody has looked
 anything else                  AirflowFailException: a bug must not be run twice
@@ -54,7 +55,7 @@ def airflow_errors() -> Iterator[None]:
     except (AirflowException, TransientError):
         raise
     except StorageError as error:
-        if is_final(error):
+        if is_final(error) or not error.retryable:
             raise AirflowFailException(str(error)) from error
         raise
     except OutcomeUnknown as error:

@@ -12,7 +12,6 @@ from omnigraph_ops.storage.store import translated
 from tests.support.runs import Instance
 
 pytestmark = [pytest.mark.airflow, pytest.mark.xdist_group("airflow")]
-RETRIED = (errors.TransientError, errors.StorageError)
 
 
 def _tree(cls: type[errors.OpsError]) -> Iterator[type[errors.OpsError]]:
@@ -29,7 +28,7 @@ def test_only_what_may_succeed_later_is_retried(cls: type[errors.OpsError]) -> N
     from airflow.sdk.exceptions import AirflowFailException
     from omnigraph_airflow.task_run import airflow_errors
 
-    expected = cls if issubclass(cls, RETRIED) else AirflowFailException
+    expected = cls if cls.retryable else AirflowFailException
     with pytest.raises(expected, match="one sentence"), airflow_errors():
         raise cls("one sentence")
 

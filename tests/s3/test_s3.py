@@ -13,7 +13,7 @@ from omnigraph_ops.config.settings import Settings
 from omnigraph_ops.coordination.environment import refuse_unsafe_store
 from omnigraph_ops.coordination.fence import fenced
 from omnigraph_ops.demo import DemoSpec, write_demo_graph
-from omnigraph_ops.errors import RecoveryPending, StorageError
+from omnigraph_ops.errors import BucketMissing, RecoveryPending, StorageError
 from omnigraph_ops.graph import Graph, open_graph
 from omnigraph_ops.graph.layout import MAINTENANCE_DIR
 from omnigraph_ops.graph.sidecars import write_sidecar
@@ -153,4 +153,9 @@ def test_store_without_conditional_put_is_refused(s3_graph: Make) -> None:
 
 def test_a_bucket_that_does_not_exist_is_said(s3_graph: Make, cli: Cli) -> None:
     uri = s3_graph(DemoSpec(node_types=1, loads=1, rows=4))
-    assert_refused(cli("backup", uri, "s3://nobody-made-this/x"), "its bucket does not exist; create it or correct the")
+    said = "s3://nobody-made-this/x: its bucket does not exist; create it or correct the address"
+    assert_refused(cli("backup", uri, "s3://nobody-made-this/x"), said)
+    assert_refused(cli("check", "s3://nobody-made-this/x"), said)
+    assert_refused(cli("check", f"{uri}-gone"), f"there is nothing at {uri}-gone; nothing was written; check the path")
+    with pytest.raises(BucketMissing, match=r"^cannot list s3://nobody-made-this: its bucket does not exist"):
+        open_graph("s3://nobody-made-this")

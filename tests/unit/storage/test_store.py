@@ -5,12 +5,13 @@ from __future__ import annotations
 import errno
 import os
 from pathlib import Path
+from typing import ClassVar
 
 import lance
 import pyarrow as pa
 import pytest
 
-from omnigraph_ops.errors import StorageError, first_line, reason_of
+from omnigraph_ops.errors import BucketMissing, StorageError, first_line, reason_of
 from omnigraph_ops.lance.gateway import LanceFailure, lance_errors
 from omnigraph_ops.storage.half_written import half_written_of, is_half_written, stem_of, temporary_beside
 from omnigraph_ops.storage.store import Storage, translated
@@ -115,6 +116,15 @@ def test_a_fault_of_the_store_says_what_to_do() -> None:
     words = r"^cannot write a\.json: No space left on device; no row is lost; free space there"
     with pytest.raises(StorageError, match=words), translated("write", "a.json"):
         raise of_the_system(errno.ENOSPC)
+
+
+def test_a_bucket_does_not_come_back_by_itself() -> None:
+    class Reply(Exception):
+        response: ClassVar = {"Error": {"Code": "NoSuchBucket"}}
+
+    with pytest.raises(BucketMissing, match="its bucket does not exist") as raised, translated("list", "s3://gone/g"):
+        raise FileNotFoundError("The specified bucket does not exist") from Reply()
+    assert not raised.value.retryable
 
 
 @pytest.mark.parametrize("root", ["s3://bucket/graph", "/graphs/people"])
