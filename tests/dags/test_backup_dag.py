@@ -143,6 +143,7 @@ def test_a_copy_that_fails_leaves_nothing_frozen(
     assert (freezes(graph.storage), freeze_tags(graph.uri)) == ((), set())
 
 
+@pytest.mark.usefixtures("s3")
 @pytest.mark.parametrize(
     ("params", "why"),
     [
@@ -150,6 +151,7 @@ def test_a_copy_that_fails_leaves_nothing_frozen(
         ({"destination": "  "}, "no destination named"),
         ({"destination": "{graph}/inside"}, "is inside the graph"),
         ({"destination": "backups"}, "the destination 'backups' is relative to a folder of the worker"),
+        pytest.param({"destination": "s3://nobody-made-this/x"}, "its bucket does not exist", marks=pytest.mark.s3),
         ({"destination": "{graph}-backups", "max_bytes_per_second": "0B"}, "max_bytes_per_second: '0B' is not"),
     ],
 )
@@ -193,16 +195,22 @@ def test_a_run_that_is_marked_failed_ends_red_and_leaves_nothing_frozen(
     assert (freezes(graph.storage), freeze_tags(graph.uri)) == ((), set())
 
 
-def test_a_retry_ends_the_freeze_of_the_attempt_that_was_killed(graph: Graph) -> None:
+def test_a_retry_ends_the_freeze_of_the_attempt_that_was_killed(graph: Graph, tmp_path: Path) -> None:
     from omnigraph_airflow.operators.backup import FreezeOperator
 
-    def attempt(run_id: str) -> str:
+    def attempt(run_id: str, backup: dict[str, str] | None = None) -> str:
         context: Any = {"ti": SimpleNamespace(dag_id="nightly"), "run_id": run_id}
-        return str(FreezeOperator(task_id="freeze", request={"reason": "backup"}).run_stage(graph, context))
+        operator = FreezeOperator(task_id="freeze", request={"reason": "backup"}, backup=backup)
+        return str(operator.run_stage(graph, context))
 
     other, killed, retried = attempt("another run"), attempt("this run"), attempt("this run")
     assert len({other, killed, retried}) == 3
     assert [h.hold_id for h in freezes(graph.storage)] == [other, retried]
+    # Also where it takes none because the destination cannot be listed.
+    (tmp_path / "a file").touch()
+    with pytest.raises(StorageError, match="a file"):
+        attempt("this run", {"destination": str(tmp_path / "a file")})
+    assert [h.hold_id for h in freezes(graph.storage)] == [other]
 
 
 def test_a_freeze_of_somebody_else_is_not_ended_whatever_an_xcom_says(graph: Graph) -> None:

@@ -31,8 +31,8 @@ class FreezeOperator(RequestOperator):
 
     A retry ends what the attempt before it took and could not name any more.
 
-    :param backup: what `SubmitBackupOperator` will be asked for: what it would refuse fails this task before it
-        freezes; None: nothing will be copied (templated).
+    :param backup: what `SubmitBackupOperator` will be asked for: what it would refuse, or a destination that
+        cannot be listed, fails this task before it freezes; None: nothing will be copied (templated).
     """
 
     template_fields: Sequence[str] = (*RequestOperator.template_fields, "backup")
@@ -44,10 +44,10 @@ class FreezeOperator(RequestOperator):
     def run_stage(self, graph: Graph, context: Context) -> Any:
         from omnigraph_ops.coordination.freezes import unfreeze_all
 
+        stage, owner = UNASKED_BY_NAME["freeze"], f"{run_id_of(context)}/{self.task_id}"
+        unfreeze_all(graph, owner)  # First: the destination may fail in every retry.
         if self.backup is not None:
             _wanted(graph, self.backup)
-        stage, owner = UNASKED_BY_NAME["freeze"], f"{run_id_of(context)}/{self.task_id}"
-        unfreeze_all(graph, owner)
         report = stage.run(graph, request_in(stage, {**self.request, "owner": owner}), Lines(self.log.info))
         self.log_view(stage.view(report))
         return report.freeze_id
@@ -138,7 +138,13 @@ class SubmitVerifyOperator(SubmitJobOperator):
 
 
 def _wanted(graph: Graph, asked: Mapping[str, Any]) -> Any:
-    """The request for a backup of a graph; `InvalidInput` where it cannot be made. Reads the destination."""
+    """The request for a backup of a graph. Reads the destination.
+
+    Raises:
+        InvalidInput: no backup can be made there.
+        StorageError: the destination cannot be listed, for example because its bucket is missing.
+    """
+    from omnigraph_ops.outcomes.backups import backup_ids
     from omnigraph_ops.stages.backup.take import place_outside
 
     destination = str(asked.get("destination") or "").strip()
@@ -151,5 +157,5 @@ def _wanted(graph: Graph, asked: Mapping[str, Any]) -> Any:
             f"the destination {destination!r} is relative to a folder of the worker, so nothing was copied; give a "
             "path that begins with a slash, or an s3:// URI"
         )
-    place_outside(graph, destination)
+    backup_ids(place_outside(graph, destination))
     return request_in(UNASKED_BY_NAME["backup"], {**asked, "destination": destination})
