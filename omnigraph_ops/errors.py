@@ -241,7 +241,7 @@ def reason_of(error: BaseException) -> str:
     if _NO_CREDENTIALS.search(text):
         return (
             "no credentials for S3 were found; set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or AWS_PROFILE, or "
-            "give this machine a role"
+            "give this machine a role; in Airflow, set `connection` of the graph's entry to a connection that has them"
         )
     if isinstance(error, OSError) and error.errno is not None and error.strerror:
         text = error.strerror

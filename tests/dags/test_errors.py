@@ -45,6 +45,8 @@ def test_only_what_may_succeed_later_is_retried(cls: type[errors.OpsError]) -> N
         (OSError("LanceError(IO): cannot write: Permission denied (os error 13)"), False),
         (OSError(errno.ENOSPC, "No space left on device"), True),
         (OSError("Forbidden"), True),
+        # A role whose service does not answer for a moment looks like none.
+        (OSError("Unable to locate credentials"), True),
     ],
 )
 def test_rights_that_are_missing_on_a_disk_do_not_come_by_themselves(cause: OSError, *, retried: bool) -> None:

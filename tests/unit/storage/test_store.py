@@ -104,7 +104,7 @@ RIGHTS = "give this account the rights of docs/reference/rights.md, then run aga
         (
             OSError("Failed to get AWS credentials: CredentialsNotLoaded(CredentialsNotLoaded { .. })"),
             "no credentials for S3 were found; set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or AWS_PROFILE, or "
-            "give this machine a role",
+            "give this machine a role; in Airflow, set `connection` of the graph's entry to a connection that has them",
         ),
     ],
 )
