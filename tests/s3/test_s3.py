@@ -156,6 +156,7 @@ def test_a_bucket_that_does_not_exist_is_said(s3_graph: Make, cli: Cli) -> None:
     said = "s3://nobody-made-this/x: its bucket does not exist; create it or correct the address"
     assert_refused(cli("backup", uri, "s3://nobody-made-this/x"), said)
     assert_refused(cli("check", "s3://nobody-made-this/x"), said)
+    assert_refused(cli("backups", "s3://nobody-made-this/x"), said)
     assert_refused(cli("check", f"{uri}-gone"), f"there is nothing at {uri}-gone; nothing was written; check the path")
     with pytest.raises(BucketMissing, match=r"^cannot list s3://nobody-made-this: its bucket does not exist"):
         open_graph("s3://nobody-made-this")
