@@ -28,6 +28,7 @@ from omnigraph_ops.graph.graph import Graph
 from omnigraph_ops.graph.layout import Part, data_file_of_blob, lance_file, new_ulid, now_us
 from omnigraph_ops.graph.references import read_dataset
 from omnigraph_ops.graph.state import TableEntry
+from omnigraph_ops.lance.constant_pages import swollen
 from omnigraph_ops.lance.gateway import Dataset, LanceFailure
 from omnigraph_ops.lance.rewrites import (
     Current,
@@ -123,6 +124,8 @@ class Round:
     """Results to commit."""
     kept: set[Attempt] = field(default_factory=set)
     """Results that are in the table."""
+    left: int = 0
+    """How many results readers could not read: they are not committed, and not made again."""
     adopted: bool = False
     groups: int = field(init=False)
     """How many fragment groups the round commits if all goes well."""
@@ -235,6 +238,8 @@ class Batch:
 
     results: tuple[str, ...]
     names: tuple[Attempt, ...]
+    swollen: tuple[str, ...] = ()
+    """The columns of results that are left out: readers would fail."""
 
 
 def batches(names: Sequence[Attempt], size: int) -> Iterator[tuple[Attempt, ...]]:
@@ -252,12 +257,19 @@ def ready(graph: Graph, entry: TableEntry, rewrite_id: str, names: tuple[Attempt
     A commit does not look at the files it takes in, and one result that does not fit fails all others: so
     both are found out before anything is armed.
     """
-    now = current(graph.open_pinned(entry))
+    pinned = graph.open_pinned(entry)
+    now = current(pinned)
     found = rewrite_journal.read_attempts(graph.storage, entry.path, rewrite_id, names)
     fitting = [f for f in found if isinstance(f, FinishedTask) and _fits(now, result_sources, f.result)]
     whole = intact(graph, [file for f in fitting for file in f.files])
     good = [f for f in fitting if all(file in whole for file in f.files)]
-    return Batch(results=tuple(rebased(f.result, now) for f in good), names=tuple(f.name for f in good))
+    lost = swollen(pinned, [f.result for f in good])
+    good = [f for number, f in enumerate(good) if number not in lost]
+    return Batch(
+        results=tuple(rebased(f.result, now) for f in good),
+        names=tuple(f.name for f in good),
+        swollen=tuple(lost.values()),
+    )
 
 
 def end(

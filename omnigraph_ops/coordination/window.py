@@ -2,9 +2,8 @@
 
 A sidecar keeps no engine away, so everything that takes time happens outside, and every commit lands on exactly the
 version it was drafted for: nothing that an engine committed is ever buried below a commit of ours, where no open could
-finish it (docs/adr/0013). After a kill at any point either nothing moved, or a single-pin
-Optimize sidecar, or the mark in the commit itself, tells `recover` (or the engine's next read-write open) what to
-publish.
+finish it (docs/adr/0013). After a kill at any point either nothing moved, or a single-pin Optimize sidecar, or the mark
+in the commit itself, tells `recover` (or the engine's next read-write open) what to publish.
 """
 
 from __future__ import annotations
@@ -33,9 +32,10 @@ from omnigraph_ops.graph.layout import new_ulid, now_us
 from omnigraph_ops.graph.publish import Ready, drafts_of, is_published, publish, version_update
 from omnigraph_ops.graph.sidecars import engine_root, sidecar_names, sidecar_path, write_sidecar
 from omnigraph_ops.graph.state import TableEntry, TableUpdate
-from omnigraph_ops.lance.commits import Change, Draft
+from omnigraph_ops.lance.commits import Change, Draft, RewriteChange
+from omnigraph_ops.lance.constant_pages import refuse_swollen
 from omnigraph_ops.lance.evidence import other_rows
-from omnigraph_ops.lance.gateway import CommitConflict, Dataset, DatasetMissing, live_rows
+from omnigraph_ops.lance.gateway import CommitConflict, Dataset, DatasetMissing, LanceFailure, live_rows
 from omnigraph_ops.parallel import asked
 from omnigraph_ops.storage.inventory import first_missing, remove_files, remove_folder
 
@@ -134,6 +134,7 @@ class ArmedWindow:
         with drafts_of(self.graph, self.entry, self.dataset, changes, mark=self.operation_id) as drafts:
             before = self.dataset
             for change, made in zip(changes, drafts, strict=True):
+                self._refuse_swollen(change)
                 self._refuse_wrong(change, change.difference(before, made.dataset))
                 before = made.dataset
             self._refuse_wrong(changes[-1], other_rows(self.dataset, before))
@@ -196,6 +197,14 @@ class ArmedWindow:
         if current is None or current.path != self.entry.path:
             raise StalePlan(f"{self.entry.table_key} was dropped or replaced while it was maintained; no row is lost")
         return current
+
+    def _refuse_swollen(self, change: Change) -> None:
+        results = change.results if isinstance(change, RewriteChange) else ()
+        try:
+            refuse_swollen(self.dataset, self.entry.table_key, results)
+        except LanceFailure:
+            refuse_missing(self.graph, self.entry, change)  # which says what to do
+            raise
 
     def _refuse_wrong(self, change: Change, problem: str | None) -> None:
         if problem is not None:

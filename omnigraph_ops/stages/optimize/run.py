@@ -363,7 +363,7 @@ def _attempt_table(graph: Graph, executor: TaskExecutor, work: _Work, progress: 
         work.planned = entry
     return replace(
         work.stats(graph, executor),
-        skipped=plan.skipped,
+        skipped=SkipReason.UNREADABLE if work.effort.swollen else plan.skipped,
         manifest_version=plan.read_version if plan.skipped else None,
         lance_head_version=plan.lance_head_version if plan.skipped else None,
         pending_indexes=plan.pending_indexes,

@@ -46,6 +46,7 @@ from omnigraph_ops.stages.optimize.units import (
     emptied,
     fold_emptied,
     noted,
+    readable,
     run_plain_unit,
     written_indexes,
 )
@@ -233,7 +234,8 @@ class TableRun:
         except OpsError:
             discard(self.graph, entry, [RewriteChange(results=tuple(results))])
             raise
-        return RewriteChange(results=tuple(results))
+        kept = readable(self.graph, entry, pinned, results, effort=self.effort, progress=self.progress)
+        return RewriteChange(results=kept) if kept else None
 
     def _fold(self, entry: TableEntry, hold: Hold) -> TableEntry:
         """Unit F by itself; the table as published afterwards. Writes."""
@@ -287,7 +289,8 @@ class TableRun:
             self.progress(f"rewriting {count(sum(len(t.fragment_ids) for t in tasks), 'fragment')}")
             with self._hold(entry):
                 results = [execute_task(pinned, task.payload) for task in tasks]
-                entry = self._plain_commit(entry, results)
+                if kept := readable(self.graph, entry, pinned, results, effort=self.effort, progress=self.progress):
+                    entry = self._plain_commit(entry, kept)
         self._fold_emptied(entry)
 
     def _in_rounds(self, entry: TableEntry, keeper: LeaseKeeper) -> TableEntry:
@@ -340,13 +343,14 @@ class TableRun:
                 f"rewritten, the others are published; the first: {failures[0]}"
             )
         # An adopted journal knows nothing of what was written since it was planned.
-        return entry, not turn.adopted and len(turn.kept) == turn.groups
+        return entry, not turn.adopted and len(turn.kept) + turn.left == turn.groups
 
     def _commit_batches(self, entry: TableEntry, turn: Round, keeper: LeaseKeeper) -> TableEntry:
         """Commit what is finished and still current; the table as published afterwards. Writes."""
         for names in batches(turn.finished, self.graph.settings.commit_batch_tasks):
             (entry,) = select_entries(self.graph, self.graph.state_of(entry.table_key), (entry.table_key,))
             batch = ready(self.graph, entry, turn.rewrite_id, names)
+            turn.left += self.effort.leave(batch.swollen, self.progress)
             if batch.results:
                 entry = self._commit(entry, batch, keeper)
                 turn.kept.update(batch.names)

@@ -23,11 +23,14 @@ from omnigraph_ops.coordination.freezes import refuse_frozen
 from omnigraph_ops.coordination.guards import begin_held, refuse_pending
 from omnigraph_ops.coordination.landing import LandedUnit
 from omnigraph_ops.coordination.lease import LeaseKeeper, committer_turn
+from omnigraph_ops.coordination.window import discard
 from omnigraph_ops.errors import CorruptGraph, GraphFrozen, InvalidInput, OpsError, PublishConflict, StalePlan
 from omnigraph_ops.graph.graph import Graph
 from omnigraph_ops.graph.lance_manifest import CONTENT_PRESERVING, VersionRecord, history
 from omnigraph_ops.graph.stamp import older_texts
 from omnigraph_ops.graph.state import TableEntry
+from omnigraph_ops.lance.commits import RewriteChange
+from omnigraph_ops.lance.constant_pages import refuse_swollen, swollen
 from omnigraph_ops.lance.evidence import wrong_content
 from omnigraph_ops.lance.gateway import (
     LOST_COMMITS,
@@ -52,6 +55,8 @@ from omnigraph_ops.lance.tables import (
 from omnigraph_ops.models.history import UnitWindow
 from omnigraph_ops.models.optimize import OptimizeReport, SkipReason, TableStats
 from omnigraph_ops.models.runs import Unit
+from omnigraph_ops.progress import Progress
+from omnigraph_ops.quantities import count
 
 Guard = Callable[[], None]
 """Raises when another run took over: asked right before every commit."""
@@ -132,6 +137,7 @@ def commit_rewrites(
     Args:
         failures: what kept an index from being folded is added to these.
     """
+    refuse_swollen(dataset, entry.table_key, results)
     # After a rewrite that was deferred Lance would move the entries of indexes twice, and leave these empty.
     deferred = graph.settings.defer_index_remap or defers_index_remap(dataset)
     # This pylance would add words to them that their readers do not find.
@@ -168,6 +174,16 @@ def refuse_deferral(dataset: Dataset, table_key: str) -> None:
         )
 
 
+def readable(
+    graph: Graph, entry: TableEntry, dataset: Dataset, results: Sequence[str], *, effort: Effort, progress: Progress
+) -> tuple[str, ...]:
+    """The results that readers can read once they are committed; of the others the files are removed. Destroys."""
+    lost = swollen(dataset, results)
+    effort.leave(tuple(lost.values()), progress)
+    discard(graph, entry, [RewriteChange(results=tuple(results[number] for number in lost))])
+    return tuple(result for number, result in enumerate(results) if number not in lost)
+
+
 Room = Callable[[int], bool]
 """Whether the budget of the run has room for a table's rewrite, after its indexes took so many bytes."""
 
@@ -182,6 +198,8 @@ class Effort:
     folded: list[str] = field(default_factory=list)
     built: list[str] = field(default_factory=list)
     rewrite_deferred: bool = False
+    swollen: bool = False
+    """Whether fragments are left because readers could not read what they would become."""
     windows: list[UnitWindow] = field(default_factory=list)
     """Of the units that committed."""
     published: TableEntry | None = None
@@ -193,6 +211,17 @@ class Effort:
         self.fragments_removed += metrics.fragments_removed
         self.fragments_added += metrics.fragments_added
         self.bytes_written += metrics.bytes_written
+
+    def leave(self, columns: Sequence[str], progress: Progress) -> int:
+        """Note that results are left, one for each column whose nulls would take too much; how many."""
+        if columns:
+            self.swollen = True
+            progress(
+                f"left {count(len(columns), 'fragment group')}: merged, each null of {columns[0]} would take as much "
+                "memory as its one long value, and readers would fail; to have them merged, shorten that value, or "
+                "write its row again in one load with a row that has another value"
+            )
+        return len(columns)
 
     def landed(self, unit: LandedUnit) -> TableEntry:
         """Note the window of a unit, if it committed; the table as published afterwards."""
@@ -251,6 +280,7 @@ def _compact(graph: Graph, key: str, path: str, keeper: LeaseKeeper) -> TableSta
         if not tasks:
             return TableStats(table_key=key)
         results = [execute_task(dataset, task.payload) for task in tasks]
+        refuse_swollen(dataset, key, results)
         # Also behind a fence whose time is over: it is not lifted in the middle of this.
         if not graph.settings.exclusive and not graph.has_fence():
             return TableStats(table_key=key, skipped=SkipReason.NOT_EXCLUSIVE)

@@ -1,0 +1,97 @@
+"""A rewrite that readers could not read is not committed, whichever way it comes: the table stays as it is."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import lance
+import pyarrow as pa
+import pytest
+
+from omnigraph_ops.config.settings import Settings
+from omnigraph_ops.lance.gateway import Dataset
+from omnigraph_ops.models.optimize import SkipReason
+from omnigraph_ops.progress import Lines
+from omnigraph_ops.stages.optimize.run import optimize_all
+from tests.conftest import DemoGraph
+from tests.support import plain
+from tests.support.constant_pages import ROWS, VALUE, notes, one_note
+from tests.support.converged import assert_no_leftovers, assert_pins_are_heads
+from tests.support.rewrites import TABLE, unreferenced
+from tests.support.rows import tree_of
+from tests.support.writers import entry_of, write
+
+AT_ONCE_OR_IN_ROUNDS = pytest.mark.parametrize("small", [1 << 30, 0], ids=["at_once", "in_rounds"])
+
+
+def one_tier(dataset: Dataset) -> None:
+    """Other rows in the place of all, without a tier but for one of them."""
+    empty = dataset.schema.empty_table()
+    dataset.delete("true")
+    for load, tiers in enumerate(notes()):
+        ids = pa.array([f"q{load}_{n}" for n in range(len(tiers))])
+        rows = {name: pa.nulls(len(tiers), empty.schema.field(name).type) for name in empty.column_names}
+        rows |= {"id": ids, "name": ids, "tier": pa.array(tiers, pa.string())}
+        lance.write_dataset(pa.table(rows, schema=empty.schema), dataset, mode="append")
+
+
+def as_it_was(dataset: Dataset, column: str) -> None:
+    """The fragments are those that were written, and what is read of them fits into memory."""
+    assert [f.count_rows() for f in dataset.get_fragments()] == list(ROWS)
+    found = dataset.to_table(columns=[column]).column(column)
+    assert found.drop_null().to_pylist() == [VALUE]
+    assert found.nbytes < 10 * len(VALUE) * ROWS[-1]
+
+
+@AT_ONCE_OR_IN_ROUNDS
+def test_a_table_of_a_graph_stays_readable(demo_graph: DemoGraph, stamp: int, small: int) -> None:
+    graph = demo_graph(stamp=stamp, node_types=1, loads=1, rows=2, settings=Settings(small_table_bytes=small))
+    write(graph, TABLE, one_tier)
+    said: list[str] = []
+    report = optimize_all(graph, tables=[TABLE], progress=Lines(said.append))
+    (stats,) = report.tables
+    assert (stats.error, stats.skipped, stats.fragments_removed) == (None, SkipReason.UNREADABLE, 0)
+    assert stats.indexes_folded, "the indexes do not wait for it"
+    assert "readers would fail" in str(said)
+    assert "each null of tier" in str(said)
+    as_it_was(graph.open_pinned(entry_of(graph, TABLE)), "tier")
+    assert_pins_are_heads(graph)
+    assert_no_leftovers(graph)
+    assert not unreferenced(graph)
+
+
+@AT_ONCE_OR_IN_ROUNDS
+def test_no_way_to_commit_leads_around_it(
+    demo_graph: DemoGraph, monkeypatch: pytest.MonkeyPatch, stamp: int, small: int
+) -> None:
+    graph = demo_graph(stamp=stamp, node_types=1, loads=1, rows=2, settings=Settings(small_table_bytes=small))
+    write(graph, TABLE, one_tier)
+    for module in ("omnigraph_ops.stages.optimize.units", "omnigraph_ops.coordination.rewrites"):
+        monkeypatch.setattr(f"{module}.swollen", lambda *_: {})
+    assert "each null of tier" in str(optimize_all(graph, tables=[TABLE]).failed)
+    as_it_was(graph.open_pinned(entry_of(graph, TABLE)), "tier")
+    assert_pins_are_heads(graph)
+
+
+@AT_ONCE_OR_IN_ROUNDS
+@pytest.mark.parametrize("stable", [True, False])
+def test_a_plain_dataset_stays_readable(tmp_path: Path, stable: bool, small: int) -> None:
+    path = tmp_path / "d.lance"
+    one_note(path, stable=stable)
+    before = tree_of(path)
+    (stats,) = optimize_all(plain.opened(path, small_table_bytes=small)).tables
+    assert (stats.error, stats.skipped, stats.committed) == (None, SkipReason.UNREADABLE, False)
+    as_it_was(lance.dataset(str(path)), "note")
+    assert {name for name in tree_of(path) if name.startswith("data/")} == {n for n in before if n.startswith("data/")}
+
+
+def test_of_a_table_in_rounds_the_other_groups_are_rewritten(tmp_path: Path) -> None:
+    path = tmp_path / "d.lance"
+    one_note(path)
+    for load in range(2):
+        rows = {"id": range(20_000), "note": [f"{load} {n}" for n in range(20_000)]}
+        lance.write_dataset(pa.table(rows), str(path), mode="append")
+    graph = plain.opened(path, small_table_bytes=0, target_rows_per_fragment=33_010)
+    (stats,) = optimize_all(graph).tables
+    assert (stats.error, stats.skipped, stats.fragments_removed) == (None, SkipReason.UNREADABLE, 2)
+    assert [f.count_rows() for f in lance.dataset(str(path)).get_fragments()] == [*ROWS, 40_000]

@@ -1,0 +1,101 @@
+"""Which results of a rewrite would make readers fail; none of these tests reads such a page."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import lance
+import pyarrow as pa
+import pytest
+from lance import optimize
+
+from omnigraph_ops.lance.constant_pages import refuse_swollen, swollen
+from omnigraph_ops.lance.gateway import Dataset, LanceFailure
+from omnigraph_ops.lance.rewrites import RewriteResult
+from omnigraph_ops.lance.tables import execute_task, plan_tasks
+from tests.support.constant_pages import one_note
+
+NULLS, FEW = 33_000, 10
+
+
+def results(dataset: Dataset) -> list[str]:
+    return [execute_task(dataset, task.payload) for task in plan_tasks(dataset, 1 << 20)]
+
+
+def merged(path: Path, values: list[Any], kind: Any, version: str = "2.2") -> dict[int, str]:
+    """What is said of the merge of a fragment with these values and one that repeats the last of them."""
+    for part in (pa.array(values, kind), pa.array(values[-1:] * NULLS, kind)):
+        mode = "append" if path.exists() else "create"
+        lance.write_dataset(pa.table({"v": part}), str(path), mode=mode, data_storage_version=version)
+    dataset = lance.dataset(str(path))
+    made = results(dataset)
+    assert len(made) == 1
+    return swollen(dataset, made)
+
+
+def test_the_nulls_of_one_long_note_are_told_before_they_are_committed(tmp_path: Path) -> None:
+    one_note(tmp_path / "d.lance")
+    dataset = lance.dataset(str(tmp_path / "d.lance"))
+    made = results(dataset)
+    assert swollen(dataset, made) == {0: "note"}
+    with pytest.raises(LanceFailure, match=r"each null of note .* nothing was committed"):
+        refuse_swollen(dataset, "table:d", made)
+
+
+def test_another_note_makes_the_page_harmless(tmp_path: Path) -> None:
+    one_note(tmp_path / "d.lance", other="short")
+    dataset = lance.dataset(str(tmp_path / "d.lance"))
+    assert swollen(dataset, results(dataset)) == {}
+
+
+def one(value: Any) -> list[Any]:
+    return [value] + [None] * (FEW - 1)
+
+
+@pytest.mark.parametrize(
+    ("values", "kind"),
+    [
+        (one(b"h" * 70_000), pa.binary()),
+        (one({"a": "h" * 70_000, "b": 1}), pa.struct({"a": pa.string(), "b": pa.int64()})),
+        ([["h" * 70_000], [None]], pa.list_(pa.string())),
+    ],
+)
+def test_bytes_and_nested_texts_count_as_well(tmp_path: Path, values: list[Any], kind: Any) -> None:
+    assert merged(tmp_path / "d.lance", values, kind) == {0: "v"}
+
+
+@pytest.mark.parametrize(
+    ("values", "kind"),
+    [
+        (one(["h" * 70_000]), pa.list_(pa.string())),
+        (one(b"h" * 70_000), pa.large_binary()),
+        (one("h" * 500), pa.string()),
+        ([None], pa.string()),
+    ],
+)
+def test_what_readers_can_hold_is_no_matter(tmp_path: Path, values: list[Any], kind: Any) -> None:
+    assert merged(tmp_path / "d.lance", values, kind) == {}, "null lists hold no text, wide offsets do not overflow"
+
+
+@pytest.mark.parametrize(("size", "version"), [(70_000, "2.1"), (5_000, "2.2")], ids=["older_format", "small_table"])
+def test_no_footer_is_read_where_none_can_tell(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, size: int, version: str
+) -> None:
+    monkeypatch.setattr("omnigraph_ops.lance.constant_pages.LanceFileReader", None)
+    assert merged(tmp_path / "d.lance", one("h" * size), pa.string(), version=version) == {}
+
+
+def test_of_several_results_those_are_kept_that_fit_together(tmp_path: Path) -> None:
+    path = str(tmp_path / "d.lance")
+    for load in range(6):
+        notes = pa.array(one("h" * 40_000) if load % 2 else [None] * 16_000, pa.string())
+        mode = "append" if load else "create"
+        lance.write_dataset(pa.table({"note": notes}), path, mode=mode, data_storage_version="2.2")
+    dataset = lance.dataset(path)
+    made = [execute_task(dataset, task.payload) for task in plan_tasks(dataset, 16_010)]
+    assert len(made) == 3, "each takes 0.6 GB"
+    assert set(swollen(dataset, made)) == {1, 2}
+    optimize.Compaction.commit(dataset, [RewriteResult.from_json(made[0])])
+    now = lance.dataset(path)
+    assert set(swollen(now, made[1:])) == {0, 1}, "what is committed stays"
