@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from omnigraph_ops.graph.layout import COMMITS_DIR, MANIFEST_DIR, SCHEMA_APPLY_LOCK
+from omnigraph_ops.graph.layout import COMMITS_DIR, MANIFEST_DIR, SCHEMA_APPLY_LOCK, branch_reference
 from omnigraph_ops.graph.opening import open_graph
 from omnigraph_ops.models.health import CheckStatus
 from omnigraph_ops.stages.orphans.apply import apply_orphans
@@ -62,6 +62,23 @@ def test_a_branch_can_be_made_again(tmp_path: Path, act: Callable[[Path], None])
     oracle.run("branch", "merge", "--uri", str(root), SIDE)
     oracle.run("branch", "delete", "--uri", str(root), SIDE)
     assert (len(oracle.export(root)) > len(rows), check(graph).status) == (True, CheckStatus.CLEAN)
+
+
+def test_a_branch_below_main_goes_without_the_graph(tmp_path: Path) -> None:
+    """The engine accepts the name, and Lance deletes all of the graph manifest with it."""
+    oracle, root, name = engine(3), tmp_path / "graph", "main/x"
+    oracle.init(root)
+    oracle.load(root, people(0, 6))
+    oracle.run("branch", "create", "--uri", str(root), name)
+    (root / branch_reference(COMMITS_DIR, name)).unlink()
+    shutil.rmtree(root / COMMITS_DIR / "tree" / "main")
+    rows, graph = oracle.export(root), open_graph(str(root), QUICK)
+    assert recover(graph, grace_seconds=0).status is CheckStatus.CLEAN
+    assert (oracle.export(root), graph.branches(), check(graph).advice) == (rows, (), ())
+    oracle.run("branch", "create", "--uri", str(root), name)
+    oracle.load(root, people(20, 2), mode="merge", branch=name)
+    oracle.run("branch", "merge", "--uri", str(root), name)
+    assert len(oracle.export(root)) > len(rows)
 
 
 def test_a_schema_is_applied_again(tmp_path: Path) -> None:
