@@ -30,9 +30,6 @@ if TYPE_CHECKING:
     from omnigraph_ops.graph import Graph
 
 
-_UNCHANGED = "nothing was changed"
-
-
 @dataclass(slots=True, kw_only=True)
 class Call:
     """The words of a verb as values, and what all verbs do with them."""
@@ -135,11 +132,15 @@ class Call:
     def _unprinted(self, error: OSError) -> None:
         """Say that stdout did not take the report; whoever closed the pipe of a command that reads knows. Writes."""
         self.printed = False
-        if self.writes or self.acts or not isinstance(error, BrokenPipeError):
-            done = "what was done stands; `omnigraph-ops holds` shows freezes and holds" if self.acts else _UNCHANGED
-            if self.writes:
-                done = "what was done stands and is recorded as usual; `omnigraph-ops history` shows it"
-            self.tell(f"Error: the report could not be printed: {error.strerror or error}; {done}")
+        if self.writes:
+            done = "what was done stands and is recorded as usual; `omnigraph-ops history` shows it"
+        elif self.acts:
+            done = "what was done stands; `omnigraph-ops holds` shows freezes and holds"
+        elif isinstance(error, BrokenPipeError):
+            return
+        else:
+            done = "nothing was changed"
+        self.tell(f"Error: the report could not be printed: {error.strerror or error}; {done}")
 
     def close(self) -> None:
         """Take down what shows the progress; lines stay. Writes to stderr."""

@@ -111,7 +111,7 @@ def _pace(pace: int | None) -> list[str]:
 )
 def backups_verb(call: Call) -> int:
     destination = place_of(call.options["destination"])
-    if not destination.exists("") and not destination.list(""):  # of a missing bucket only the second tells
+    if not destination.exists(""):
         raise InvalidInput(f"there is nothing at {destination.root}, so there are no backups")
     found = list_backups(call.options["destination"])
     call.emit(found, backups_view(found))

@@ -252,10 +252,10 @@ def batches(names: Sequence[Attempt], size: int) -> Iterator[tuple[Attempt, ...]
 
 
 def ready(graph: Graph, entry: TableEntry, rewrite_id: str, names: tuple[Attempt, ...]) -> Batch:
-    """Those of the results that fit the published version and whose files are all there. Reads.
+    """Those of the results that fit the published version, whose files are all there, and that readers can read. Reads.
 
-    A commit does not look at the files it takes in, and one result that does not fit fails all others: so
-    both are found out before anything is armed.
+    A commit does not look at the files that it takes in, and one result that does not fit fails all others: so all of
+    this is found out before anything is armed.
     """
     pinned = graph.open_pinned(entry)
     now = current(pinned)

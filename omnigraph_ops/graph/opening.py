@@ -166,7 +166,6 @@ def _read_stamp(context: GraphContext) -> int | None:
     root = context.storage.root
     if not context.storage.exists(""):
         refuse_respelled(root)
-        context.storage.list("")  # Raises if the bucket is missing; for exists() its objects are, too.
         raise NotAGraph(
             f"there is nothing at {root}; nothing was written; check the path and whether its storage is mounted, "
             "correct the address (in a graphs file it is `target`), or bring a backup back with `omnigraph-ops restore`"

@@ -184,9 +184,10 @@ def ends_besides(dataset: Dataset, columns: Sequence[str], keys: Keys, edges: Ke
 
 
 def left_with_fewer(dataset: Dataset, edges: Keys, nodes: Keys | None, least: int) -> str | None:
-    """A node that would begin fewer edges than that without those edges, None where none would. Reads two columns.
+    """A node that would be the source of too few edges without those, None where there is none. Reads two columns.
 
     Args:
+        edges: ids of those that go.
         nodes: ids of those that go themselves, None where none do.
     """
     with lance_errors(f"look for edges in {dataset.uri}"):

@@ -114,10 +114,11 @@ class Storage:
         return translated(action, self.uri(path))
 
     def exists(self, path: str) -> bool:
-        """Whether a file or folder is there, or a link of that name. Reads."""
+        """Whether a file or folder is there, or a link of that name; raises `BucketMissing` for the root. Reads."""
         with self.translated("look at", path):
             if not self.is_local:
-                return bool(self.filesystem.exists(self.full(path)))
+                # To s3fs nothing is in a bucket that does not exist; a listing tells the difference.
+                return bool(self.filesystem.exists(self.full(path)) or (not path and self.list(path)))
             # Not fsspec's own, which takes whatever fails, and what interrupts it, too, for a file that is not there.
             try:
                 os.lstat(self.full(path))

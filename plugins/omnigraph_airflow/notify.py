@@ -129,11 +129,16 @@ class Told:
     def __call__(self, context: Any) -> None:
         """Send the message. Writes to wherever the notifier does."""
         try:
-            module, _, name = self.notifier.rpartition(".")
-            getattr(import_module(module), name)(**self.arguments)(context)
+            _class_of(self.notifier)(**self.arguments)(context)
         except (Exception, SystemExit) as error:
             # The message names the class only: its arguments may hold an address that is a secret.
             _log.error("The notifier %s failed: %s", self.notifier, type(error).__name__)
+
+
+def _class_of(notifier: str) -> Any:
+    """The class of a dotted name. Imports its module."""
+    module, _, name = notifier.rpartition(".")
+    return getattr(import_module(module), name)
 
 
 def callbacks(notifiers: Sequence[Notifier]) -> list[Told]:
@@ -159,9 +164,8 @@ def notifier_faults(graphs: Sequence[GraphEntry]) -> list[str]:
 
 def _fault(notifier: Notifier) -> str:
     """Why the notifier cannot be called, empty where nothing is known against it. Imports its class."""
-    module, _, name = notifier.notifier.rpartition(".")
     try:
-        inspect.signature(getattr(import_module(module), name)).bind(**notifier.arguments)
+        inspect.signature(_class_of(notifier.notifier)).bind(**notifier.arguments)
     except ValueError:
         return ""  # the class does not tell what it takes
     except (Exception, SystemExit) as error:  # of the arguments it has the keys and no values

@@ -129,8 +129,8 @@ class TaskSubmits:
 def _hook_for(address: Address, make: Callable[[], SparkSubmitHook]) -> SparkSubmitHook:
     """The hook of the provider, with what the driver of a graph needs in its environment. Reads the connection."""
     hook = _connected(make)
-    # Set here, past the templated field: that one is stored and shown in the UI.
     lacks = launch_environment(hook._connection["master"]) if _drives_here(hook) else {}
+    # Set here, past the templated field: that one is stored and shown in the UI.
     hook._env_vars = {**lacks, **(hook._env_vars or {}), **driver_variables(address, hook)}
     return hook
 
@@ -232,11 +232,12 @@ def driver_variables(address: Address, hook: SparkSubmitHook) -> dict[str, str]:
     On YARN and Kubernetes the provider makes arguments of these variables, and a standalone cluster takes
     none at all: there the driver's machine has the credentials (docs/how-to/many-graphs.md).
     """
+    found = {**address.settings, **address.store}
+    if _drives_here(hook):
+        return found
     if hook._is_yarn or hook._is_kubernetes:
-        return {name: value for name, value in {**address.settings, **address.store}.items() if name not in SECRETS}
-    if hook._connection["deploy_mode"] == "cluster":
-        return {}
-    return {**address.settings, **address.store}
+        return {name: value for name, value in found.items() if name not in SECRETS}
+    return {}
 
 
 def _lost(job: str, said: str) -> str:

@@ -202,6 +202,11 @@ class NewestRun:
         """Its page below Airflow's address. Pure."""
         return run_path(self.dag_id, self.run_id)
 
+    @property
+    def at_work(self) -> bool:
+        """Whether it is not over. Pure."""
+        return self.state in {"running", "queued"}
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OpenQuestion:

@@ -79,7 +79,7 @@ class GraphRow:
 
     @property
     def running(self) -> bool:
-        return self.newest is not None and self.newest.state in {"running", "queued"}
+        return self.newest is not None and self.newest.at_work
 
     @property
     def badness(self) -> tuple[int, int, str]:
