@@ -28,8 +28,8 @@ from omnigraph_ops.graph.graph import Graph
 from omnigraph_ops.graph.layout import Part, data_file_of_blob, lance_file, new_ulid, now_us
 from omnigraph_ops.graph.references import read_dataset
 from omnigraph_ops.graph.state import TableEntry
-from omnigraph_ops.lance.constant_pages import swollen
 from omnigraph_ops.lance.gateway import Dataset, LanceFailure
+from omnigraph_ops.lance.reader_limits import swollen
 from omnigraph_ops.lance.rewrites import (
     Current,
     Sources,
@@ -239,7 +239,7 @@ class Batch:
     results: tuple[str, ...]
     names: tuple[Attempt, ...]
     swollen: tuple[str, ...] = ()
-    """The columns of results that are left out: readers would fail."""
+    """Why results are left out, each: readers would fail."""
 
 
 def batches(names: Sequence[Attempt], size: int) -> Iterator[tuple[Attempt, ...]]:

@@ -33,9 +33,9 @@ from omnigraph_ops.graph.publish import Ready, drafts_of, is_published, publish,
 from omnigraph_ops.graph.sidecars import engine_root, sidecar_names, sidecar_path, write_sidecar
 from omnigraph_ops.graph.state import TableEntry, TableUpdate
 from omnigraph_ops.lance.commits import Change, Draft, RewriteChange
-from omnigraph_ops.lance.constant_pages import refuse_swollen
 from omnigraph_ops.lance.evidence import other_rows
 from omnigraph_ops.lance.gateway import CommitConflict, Dataset, DatasetMissing, LanceFailure, live_rows
+from omnigraph_ops.lance.reader_limits import refuse_swollen
 from omnigraph_ops.parallel import asked
 from omnigraph_ops.storage.inventory import first_missing, remove_files, remove_folder
 

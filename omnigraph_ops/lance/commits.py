@@ -21,9 +21,8 @@ from lance import LanceDataset
 from lance.dataset import LanceOperation, Transaction
 from lance.fragment import FragmentMetadata, write_fragments
 
-from omnigraph_ops.lance.gateway import CommitConflict, Dataset, LanceFailure, every_index, lance_errors
+from omnigraph_ops.lance.gateway import CommitConflict, Dataset, LanceFailure, every_index, fields_of, lance_errors
 from omnigraph_ops.lance.rewrites import RewriteResult, current, result_sources, sources_of
-from omnigraph_ops.lance.tables import fields_of
 from omnigraph_ops.quantities import count
 from omnigraph_ops.storage.scratch import in_scratch, scratch_folder
 

@@ -317,6 +317,13 @@ def is_blob(field: pa.Field) -> bool:
     return metadata.get(b"lance-encoding:blob") == b"true" or str(extension).startswith("lance.blob")
 
 
+def fields_of(column: Any) -> Iterator[Any]:
+    """A column of Lance's schema, and every field that is nested in it. Pure."""
+    yield column
+    for child in column.children():
+        yield from fields_of(child)
+
+
 def base_roots(dataset: Dataset) -> tuple[str, ...]:
     """Where else than below its own root the open version has files: other datasets and registered bases. Reads."""
     with lance_errors(f"read the base paths of {dataset.uri}"):

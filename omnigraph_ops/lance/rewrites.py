@@ -122,7 +122,7 @@ def metrics_of(results: Iterable[str]) -> RewriteMetrics:
     return RewriteMetrics(
         fragments_removed=sum(len(result.original_fragments) for result in found),
         fragments_added=len(made),
-        bytes_written=sum(map(_data_bytes, made)),
+        bytes_written=sum(map(data_bytes, made)),
     )
 
 
@@ -156,7 +156,7 @@ def _rows_and_bytes(payload: str) -> tuple[int, int]:
     """How many rows a task reads, deleted ones included, and how many bytes. Pure."""
     with lance_errors("read a compaction task"):
         fragments = _Task.from_json(payload).fragments
-    return sum(f.physical_rows for f in fragments), sum(map(_data_bytes, fragments))
+    return sum(f.physical_rows for f in fragments), sum(map(data_bytes, fragments))
 
 
 def copying(payload: str) -> str:
@@ -178,11 +178,11 @@ def has_large_pages(lance: LanceGateway, uri: str, payload: str) -> bool:
     makes a file larger and slower to scan. A task with deleted rows is not looked at: nothing of it can be copied.
     """
     with lance_errors("read a compaction task"):
-        fragments = sorted(_Task.from_json(payload).fragments, key=_data_bytes, reverse=True)
+        fragments = sorted(_Task.from_json(payload).fragments, key=data_bytes, reverse=True)
     if any(f.deletion_file for f in fragments):
         return False
     fragments = fragments[:_MOST_SAMPLED]
-    size = sum(_data_bytes(f) for f in fragments)
+    size = sum(data_bytes(f) for f in fragments)
     if not fragments or size < len(fragments) * _LARGE_PAGE_BYTES:
         return False
     files = [file for f in fragments for file in f.files]
@@ -195,7 +195,8 @@ def has_large_pages(lance: LanceGateway, uri: str, payload: str) -> bool:
     return size >= pages * _LARGE_PAGE_BYTES
 
 
-def _data_bytes(fragment: Any) -> int:
+def data_bytes(fragment: Any) -> int:
+    """Bytes of the data files of a fragment, as far as they are known. Pure."""
     return sum(int(file.file_size_bytes or 0) for file in fragment.files)
 
 

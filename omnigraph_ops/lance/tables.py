@@ -11,8 +11,24 @@ import pyarrow as pa
 from lance import optimize as lance_optimize
 from lance.query import DocumentGranularity
 
-from omnigraph_ops.lance.gateway import SYSTEM_PREFIX, Dataset, auto_cleanup_keys, described, every_index, lance_errors
-from omnigraph_ops.lance.rewrites import RewriteMetrics, RewriteResult, metrics_of, with_fragments, with_safe_row_ids
+from omnigraph_ops.lance.gateway import (
+    SYSTEM_PREFIX,
+    Dataset,
+    auto_cleanup_keys,
+    described,
+    every_index,
+    fields_of,
+    lance_errors,
+)
+from omnigraph_ops.lance.reader_limits import with_limits
+from omnigraph_ops.lance.rewrites import (
+    RewriteMetrics,
+    RewriteResult,
+    data_bytes,
+    metrics_of,
+    with_fragments,
+    with_safe_row_ids,
+)
 from omnigraph_ops.storage.scratch import native_scratch
 
 # Shapes of index details that the engine accepts as "this column is indexed", by requested type.
@@ -157,7 +173,8 @@ def _parts(task: Any, split: Split | None) -> Iterator[RewriteTask]:
 def execute_task(dataset: Dataset, payload: str) -> str:
     """Run one compaction task: writes data files, makes no version. Returns the result as JSON. Writes."""
     with lance_errors(f"rewrite fragments of {dataset.uri}"):
-        return with_safe_row_ids(_CompactionTask.from_json(payload).execute(dataset).json())
+        result = with_safe_row_ids(_CompactionTask.from_json(payload).execute(dataset).json())
+    return with_limits(dataset, result)
 
 
 def commit_results(dataset: Dataset, results: Sequence[str], *, defer_index_remap: bool = False) -> RewriteMetrics:
@@ -295,19 +312,12 @@ def defers_index_remap(dataset: Dataset) -> bool:
 _MOVED_ROWS = f"{SYSTEM_PREFIX}_frag_reuse"
 
 
-def fields_of(column: Any) -> Iterator[Any]:
-    """A column of Lance's schema, and every field that is nested in it. Pure."""
-    yield column
-    for child in column.children():
-        yield from fields_of(child)
-
-
 def _fragment(metadata: Any) -> FragmentFacts:
     return FragmentFacts(
         fragment_id=int(metadata.id),
         physical_rows=int(metadata.physical_rows),
         deleted_rows=int(metadata.num_deletions or 0),
-        data_bytes=sum(int(f.file_size_bytes or 0) for f in metadata.files),
+        data_bytes=data_bytes(metadata),
     )
 
 

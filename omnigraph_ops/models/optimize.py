@@ -30,7 +30,7 @@ class SkipReason(StrEnum):
     INTERRUPTED = "interrupted"
     """The run was asked to stop before the table was done; where something of it was committed, the rest is left."""
     UNREADABLE = "readers_would_fail"
-    """Merged, each null of a property would take as much memory as its one long value; its fragments stay apart."""
+    """Merged, texts of a property would take more memory than readers have for them; its fragments stay apart."""
     FROZEN = "frozen"
     """Somebody keeps a cut of it, for a backup perhaps; until that ends nothing of it is written."""
 
@@ -44,7 +44,7 @@ SKIP_TEXTS: Mapping[SkipReason, str] = {
     SkipReason.BELOW_THRESHOLDS: "below the thresholds of --auto",
     SkipReason.AUTO_OFF: "automatic optimisation is off",
     SkipReason.INTERRUPTED: "the run was stopped first — planned again next time",
-    SkipReason.UNREADABLE: "merged, nulls of a property would overflow readers — shorten its one long value",
+    SkipReason.UNREADABLE: "merged, a property would overflow readers — the log names it and says why",
     SkipReason.FROZEN: "frozen — omnigraph-ops holds says by whom",
 }
 

@@ -13,6 +13,7 @@ from omnigraph_ops.graph.schema import TableSpec
 from omnigraph_ops.graph.state import TableEntry
 from omnigraph_ops.lance.gateway import Dataset, LanceFailure
 from omnigraph_ops.lance.index_entries import limited_kinds, shown_dead_entries, with_dead_entries
+from omnigraph_ops.lance.reader_limits import most_task_bytes
 from omnigraph_ops.lance.tables import TableFacts, table_facts
 from omnigraph_ops.lance.vector_indexes import Answers, VectorFacts, answers, vector_facts
 from omnigraph_ops.models.freeze import FrozenPin, PinRole
@@ -114,9 +115,10 @@ def health(graph: Graph, *, tables: Sequence[str] = (), recall: int = 0, files: 
         try:
             head = graph.open_head(entry)
             reopen = partial(graph.lance.open, graph.table_uri(entry), version=int(head.version))
-            facts = table_facts(head, policy.target_rows, policy.exclude, policy.split, policy.deleted_share)
+            its = policy.within(most_task_bytes(head))
+            facts = table_facts(head, its.target_rows, its.exclude, its.split, its.deleted_share)
             vectors = _vectors_of(head, facts, reopen, recall)
-            return replace(_look(graph, entry, head, facts, policy), vectors=vectors)
+            return replace(_look(graph, entry, head, facts, its), vectors=vectors)
         except OpsError as error:
             return TableHealth(table_key=entry.table_key, error=str(error))
 

@@ -16,6 +16,7 @@ from omnigraph_ops.graph.stamp import certifying_engine, text_indexes
 from omnigraph_ops.graph.state import TableEntry
 from omnigraph_ops.lance.gateway import Dataset, LanceFailure, live_rows
 from omnigraph_ops.lance.index_entries import KINDS, has_updated_rows, limited_kinds, stale_indexes, with_dead_entries
+from omnigraph_ops.lance.reader_limits import most_task_bytes
 from omnigraph_ops.lance.tables import (
     DELETED_SHARE,
     TableFacts,
@@ -115,6 +116,8 @@ def observe_table(graph: Graph, entry: TableEntry, policy: OptimizePolicy) -> Ta
         )
     if graph.settings.defer_index_remap:
         refuse_deferral(head, entry.table_key)
+    task_bytes = most_task_bytes(head)
+    policy = policy.within(task_bytes)
     facts = table_facts(head, policy.target_rows, policy.exclude, policy.split, policy.deleted_share)
     lost = _lost(graph, entry, facts)
     usable = (replace(i, covered=frozenset()) if i.name in lost else i for i in facts.indexes)
@@ -126,6 +129,7 @@ def observe_table(graph: Graph, entry: TableEntry, policy: OptimizePolicy) -> Ta
         pinned_version=entry.version,
         lance_head_version=head.version,
         facts=facts,
+        task_bytes=task_bytes,
         texts=_with_updates(text_state(graph, entry, spec, facts), head),
         columns_without_values=columns_without_values(head, missing),
         untrained=untrained(head, facts),

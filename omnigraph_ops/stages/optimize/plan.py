@@ -85,6 +85,8 @@ class TableObservation:
     """Indexes with entries of rows that are gone, hidden from queries or not, of the kinds where that matters."""
     blobs_kept_for: str | None = None
     """A branch whose merges compare where the blobs of the table lie."""
+    task_bytes: int | None = None
+    """The most that readers allow to become one fragment."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -104,6 +106,10 @@ class OptimizePolicy(RewriteRules):
     """Whether vector indexes get the number of partitions that their rows want."""
     owns_config: bool = True
     """Whether auto-cleanup is to be removed from the configuration; a plain dataset's is its owner's."""
+
+    def within(self, task_bytes: int | None) -> OptimizePolicy:
+        """The policy for a table whose tasks are bound, too, None where they are not. Pure."""
+        return replace(self, task_bytes=min(filter(None, (task_bytes, self.task_bytes)), default=None))
 
     @property
     def purges(self) -> bool:
@@ -131,6 +137,7 @@ class OptimizePolicy(RewriteRules):
 
 def plan_table(seen: TableObservation, policy: OptimizePolicy) -> TablePlan:
     """The plan for one table. Pure."""
+    policy = policy.within(seen.task_bytes)
     skipped = _skip_reason(seen, policy)
     if skipped is not None or seen.facts is None:
         return TablePlan(

@@ -36,6 +36,7 @@ from omnigraph_ops.graph.layout import chain_folder
 from omnigraph_ops.graph.sidecars import engine_root
 from omnigraph_ops.graph.state import TableEntry
 from omnigraph_ops.lance.gateway import LOST_COMMITS, CommitConflict, LanceFailure
+from omnigraph_ops.lance.reader_limits import most_task_bytes
 from omnigraph_ops.lance.versions import NO_LANCE_FILE, first_damaged, needed_files
 from omnigraph_ops.models.optimize import (
     Executor,
@@ -354,6 +355,7 @@ def _attempt_table(graph: Graph, executor: TaskExecutor, work: _Work, progress: 
     entry, plan = _planned(graph, work, policy)
     if plan.decision is OptimizeDecision.OPTIMIZE:
         work.planned, work.planned_bytes = entry, plan.cost_bytes
+        policy = policy.within(most_task_bytes(graph.open_pinned(entry)))
         run = TableRun(graph, plan, policy, executor=executor, effort=work.effort, progress=progress, room=work.room)
         run.go(entry)
     else:

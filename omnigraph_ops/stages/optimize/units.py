@@ -30,7 +30,6 @@ from omnigraph_ops.graph.lance_manifest import CONTENT_PRESERVING, VersionRecord
 from omnigraph_ops.graph.stamp import older_texts
 from omnigraph_ops.graph.state import TableEntry
 from omnigraph_ops.lance.commits import RewriteChange
-from omnigraph_ops.lance.constant_pages import refuse_swollen, swollen
 from omnigraph_ops.lance.evidence import wrong_content
 from omnigraph_ops.lance.gateway import (
     LOST_COMMITS,
@@ -41,6 +40,7 @@ from omnigraph_ops.lance.gateway import (
     DistanceOverflow,
     LanceFailure,
 )
+from omnigraph_ops.lance.reader_limits import refuse_swollen, swollen
 from omnigraph_ops.lance.rewrites import RewriteMetrics
 from omnigraph_ops.lance.tables import (
     IndexFacts,
@@ -212,16 +212,12 @@ class Effort:
         self.fragments_added += metrics.fragments_added
         self.bytes_written += metrics.bytes_written
 
-    def leave(self, columns: Sequence[str], progress: Progress) -> int:
-        """Note that results are left, one for each column whose nulls would take too much; how many."""
-        if columns:
+    def leave(self, reasons: Sequence[str], progress: Progress) -> int:
+        """Note that results are left, each for a reason; how many."""
+        if reasons:
             self.swollen = True
-            progress(
-                f"left {count(len(columns), 'fragment group')}: merged, each null of {columns[0]} would take as much "
-                "memory as its one long value, and readers would fail; to have them merged, shorten that value, or "
-                "write its row again in one load with a row that has another value"
-            )
-        return len(columns)
+            progress(f"left {count(len(reasons), 'fragment group')}: merged, {reasons[0]}, and readers would fail")
+        return len(reasons)
 
     def landed(self, unit: LandedUnit) -> TableEntry:
         """Note the window of a unit, if it committed; the table as published afterwards."""

@@ -6,15 +6,16 @@ from pathlib import Path
 from typing import Any
 
 import lance
+import numpy as np
 import pyarrow as pa
 import pytest
 from lance import optimize
 
-from omnigraph_ops.lance.constant_pages import refuse_swollen, swollen
 from omnigraph_ops.lance.gateway import Dataset, LanceFailure
+from omnigraph_ops.lance.reader_limits import most_task_bytes, refuse_swollen, swollen
 from omnigraph_ops.lance.rewrites import RewriteResult
 from omnigraph_ops.lance.tables import execute_task, plan_tasks
-from tests.support.constant_pages import one_note
+from tests.support.reader_limits import one_note
 
 NULLS, FEW = 33_000, 10
 
@@ -23,22 +24,27 @@ def results(dataset: Dataset) -> list[str]:
     return [execute_task(dataset, task.payload) for task in plan_tasks(dataset, 1 << 20)]
 
 
-def merged(path: Path, values: list[Any], kind: Any, version: str = "2.2") -> dict[int, str]:
-    """What is said of the merge of a fragment with these values and one that repeats the last of them."""
+def merging(path: Path, values: list[Any], kind: Any, version: str = "2.2") -> tuple[Dataset, list[str]]:
+    """The merge of a fragment with these values and one that repeats the last of them, not committed."""
     for part in (pa.array(values, kind), pa.array(values[-1:] * NULLS, kind)):
         mode = "append" if path.exists() else "create"
         lance.write_dataset(pa.table({"v": part}), str(path), mode=mode, data_storage_version=version)
     dataset = lance.dataset(str(path))
     made = results(dataset)
     assert len(made) == 1
-    return swollen(dataset, made)
+    return dataset, made
+
+
+def merged(path: Path, values: list[Any], kind: Any) -> dict[int, str]:
+    """What is said of that."""
+    return swollen(*merging(path, values, kind))
 
 
 def test_the_nulls_of_one_long_note_are_told_before_they_are_committed(tmp_path: Path) -> None:
     one_note(tmp_path / "d.lance")
     dataset = lance.dataset(str(tmp_path / "d.lance"))
     made = results(dataset)
-    assert swollen(dataset, made) == {0: "note"}
+    assert list(swollen(dataset, made)) == [0]
     with pytest.raises(LanceFailure, match=r"each null of note .* nothing was committed"):
         refuse_swollen(dataset, "table:d", made)
 
@@ -62,7 +68,7 @@ def one(value: Any) -> list[Any]:
     ],
 )
 def test_bytes_and_nested_texts_count_as_well(tmp_path: Path, values: list[Any], kind: Any) -> None:
-    assert merged(tmp_path / "d.lance", values, kind) == {0: "v"}
+    assert merged(tmp_path / "d.lance", values, kind)[0].startswith("each null of v would")
 
 
 @pytest.mark.parametrize(
@@ -82,8 +88,9 @@ def test_what_readers_can_hold_is_no_matter(tmp_path: Path, values: list[Any], k
 def test_no_footer_is_read_where_none_can_tell(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, size: int, version: str
 ) -> None:
-    monkeypatch.setattr("omnigraph_ops.lance.constant_pages.LanceFileReader", None)
-    assert merged(tmp_path / "d.lance", one("h" * size), pa.string(), version=version) == {}
+    dataset, made = merging(tmp_path / "d.lance", one("h" * size), pa.string(), version)
+    monkeypatch.setattr("omnigraph_ops.lance.reader_limits.LanceFileReader", None)
+    assert swollen(dataset, made) == {}
 
 
 def test_of_several_results_those_are_kept_that_fit_together(tmp_path: Path) -> None:
@@ -99,3 +106,30 @@ def test_of_several_results_those_are_kept_that_fit_together(tmp_path: Path) -> 
     optimize.Compaction.commit(dataset, [RewriteResult.from_json(made[0])])
     now = lance.dataset(path)
     assert set(swollen(now, made[1:])) == {0, 1}, "what is committed stays"
+
+
+def loads(path: Path, *parts: Any, version: str = "2.2") -> Dataset:
+    """A dataset with a fragment of each of these arrays."""
+    for part in parts:
+        mode = "append" if path.exists() else "create"
+        lance.write_dataset(pa.table({"v": part}), str(path), mode=mode, data_storage_version=version)
+    return lance.dataset(str(path))
+
+
+def random_texts(rows: int, size: int) -> pa.Array:
+    letters = np.random.default_rng(rows).integers(32, 127, (rows, size), dtype=np.uint8)
+    return pa.array([row.tobytes().decode() for row in letters])
+
+
+def test_what_becomes_one_fragment_is_bound_where_texts_are_long(tmp_path: Path) -> None:
+    dataset = loads(tmp_path / "d.lance", random_texts(20, 500_000), random_texts(30, 500_000))
+    bound = most_task_bytes(dataset)
+    assert bound is not None
+    assert 2**28 < bound < 2**29 + 2**20, "what is stored is hardly shorter than half a GiB of texts"
+
+
+def test_rows_are_not_bound_by_vectors_or_by_texts_of_which_readers_hold_8192(tmp_path: Path) -> None:
+    vectors = pa.FixedSizeListArray.from_arrays(np.random.default_rng(1).random(20 * 200_000, np.float32), 200_000)
+    assert most_task_bytes(loads(tmp_path / "vectors.lance", vectors, vectors)) is None
+    assert most_task_bytes(loads(tmp_path / "short.lance", *[random_texts(200, 60_000)] * 2)) is None
+    assert most_task_bytes(loads(tmp_path / "few.lance", random_texts(10, 500_000))) is None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from pathlib import Path
 
 import lance
@@ -12,11 +13,12 @@ from omnigraph_ops.config.settings import Settings
 from omnigraph_ops.lance.gateway import Dataset
 from omnigraph_ops.models.optimize import SkipReason
 from omnigraph_ops.progress import Lines
+from omnigraph_ops.stages.health.read import health
 from omnigraph_ops.stages.optimize.run import optimize_all
 from tests.conftest import DemoGraph
 from tests.support import plain
-from tests.support.constant_pages import ROWS, VALUE, notes, one_note
 from tests.support.converged import assert_no_leftovers, assert_pins_are_heads
+from tests.support.reader_limits import ROWS, VALUE, notes, one_note
 from tests.support.rewrites import TABLE, unreferenced
 from tests.support.rows import tree_of
 from tests.support.writers import entry_of, write
@@ -95,3 +97,36 @@ def test_of_a_table_in_rounds_the_other_groups_are_rewritten(tmp_path: Path) -> 
     (stats,) = optimize_all(graph).tables
     assert (stats.error, stats.skipped, stats.fragments_removed) == (None, SkipReason.UNREADABLE, 2)
     assert [f.count_rows() for f in lance.dataset(str(path)).get_fragments()] == [*ROWS, 40_000]
+
+
+@AT_ONCE_OR_IN_ROUNDS
+def test_fragments_of_long_texts_are_merged_as_far_as_readers_can_hold_them(tmp_path: Path, small: int) -> None:
+    path = tmp_path / "d.lance"
+    sizes = random.Random(7)
+    for load in range(12):
+        texts = [sizes.randbytes(50_000).hex() * 10 for _ in range(100)]
+        rows = {"id": range(load * 100, load * 100 + 100), "note": texts}
+        lance.write_dataset(pa.table(rows), str(path), mode="append" if load else "create")
+    graph = plain.opened(path, small_table_bytes=small)
+    (stats,) = optimize_all(graph).tables
+    assert (stats.error, stats.skipped, stats.fragments_removed) == (None, None, 12)
+    merged = lance.dataset(str(path))
+    assert [f.count_rows() for f in merged.get_fragments()] == [500, 500, 200]
+    assert merged.to_table(columns=["id"]).column("id").to_pylist() == list(range(1200))
+    (again,) = optimize_all(graph).tables
+    assert not again.committed, "a second pass has nothing to do"
+    assert health(graph).tables[0].small_fragments == 1
+
+
+@pytest.mark.parametrize(("texts", "version"), [(1, "2.1"), (1, "2.2"), (5, "2.2"), (400, "2.2")])
+def test_texts_that_take_little_room_in_files_are_measured_once_they_are_merged(
+    tmp_path: Path, texts: int, version: str
+) -> None:
+    path = tmp_path / "d.lance"
+    part = pa.table({"note": [chr(97 + n % texts % 26) * (300_000 + n % texts) for n in range(400)]})
+    for load in range(10):
+        lance.write_dataset(part, str(path), mode="append" if load else "create", data_storage_version=version)
+    said: list[str] = []
+    (stats,) = optimize_all(plain.opened(path), progress=Lines(said.append)).tables
+    assert (stats.error, stats.skipped, stats.committed) == (None, SkipReason.UNREADABLE, False)
+    assert "merged, 8,192 texts of note would be more than a reader can hold" in str(said)

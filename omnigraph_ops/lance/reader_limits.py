@@ -1,0 +1,215 @@
+"""Rewrites that readers could not read: an array of text holds 2 GiB, and more is an "Offset overflow error".
+
+Readers fill such an array with 8,192 rows of one fragment. Fragments of loads have fewer: of rows of a megabyte, 30.
+Merged they have more, and the export of 0.9.0 failed. So fragments of long texts are merged up to a bound, by
+what a few of their rows take. Texts are stored compressed, so whoever rewrites also measures what was written.
+
+From format 2.2 on, Lance writes a page whose values are all the same as that value and the places of its nulls, and a
+reader gets the value in place of each null as well (lance-encoding 7 to 13, `ConstantPageDecoder`). Fragments without
+any value share a page with the one that has a value once they are merged: one note of 30 KB in 80,000 rows became
+2.4 GB, and the engine, which joins what it read, failed.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import json
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any
+
+import pyarrow as pa
+from lance.file import LanceFileReader
+
+from omnigraph_ops.lance.gateway import Dataset, LanceFailure, fields_of, lance_errors
+from omnigraph_ops.lance.rewrites import RewriteResult, data_bytes, result_sources
+
+_READER_ROWS = 8192
+"""What Lance reads at a time where nobody says otherwise."""
+_FIRST_FORMAT = (2, 2)
+_HEADER_BYTES = 20
+"""What precedes a text of at most 2 GiB in its buffer: their count, their lengths and two offsets."""
+_LEVEL_BYTES = 2
+"""Of each row in the buffer that tells the nulls."""
+_MOST_BYTES = 2**30
+"""Half of what an array of text holds: the values of the other pages come on top."""
+_LEAST_BYTES = 2**24
+"""What new files may add without a look at the files that stay."""
+_LONG_ROW_BYTES = 4096
+"""Of a file, per row: from here on its texts may be long, whatever they are compressed by."""
+_SAMPLED_FRAGMENTS, _SAMPLED_ROWS = 4, 16
+_LONG_TEXT_BYTES = _MOST_BYTES // _READER_ROWS
+_LZ4_FACTOR = 255
+_TOO_LONG = "omnigraph_ops_too_long"
+"""The key of a result as JSON that names the column whose texts readers could not hold; Lance does not look at it."""
+
+
+def most_task_bytes(dataset: Dataset) -> int | None:
+    """The most bytes of data that may become one fragment, None where no text is long. Reads a few rows.
+
+    Half of what `with_limits` lets pass, and a quarter of what readers can hold: the texts of other rows differ.
+    """
+    with lance_errors(f"inspect {dataset.uri}"):
+        per_row = {f: data_bytes(f.metadata) / max(f.metadata.physical_rows, 1) for f in dataset.get_fragments()}
+    long = sorted((f for f, size in per_row.items() if size > _LONG_ROW_BYTES), key=per_row.__getitem__)
+    names = sorted(set(_texts(dataset).values()))
+    if not names or sum(data_bytes(f.metadata) for f in long) < _LEAST_BYTES:
+        return None
+    texts, rows, stored = Counter[str](), 0, 0.0
+    for fragment in long[-_SAMPLED_FRAGMENTS:]:
+        # Whoever needs a file that is not there will tell.
+        with contextlib.suppress(LanceFailure), lance_errors(f"read texts of {dataset.uri}"):
+            found = fragment.scanner(columns=names, limit=_SAMPLED_ROWS, batch_size=_SAMPLED_ROWS).to_table()
+            texts.update({name: found.column(name).nbytes for name in names})
+            rows += found.num_rows
+            stored += found.num_rows * per_row[fragment]
+    longest = max(texts.values(), default=0)
+    return int(_MOST_BYTES / 2 * stored / longest) if longest * _READER_ROWS > _MOST_BYTES / 2 * rows else None
+
+
+def with_limits(dataset: Dataset, result: str) -> str:
+    """A result of a rewrite that says whether its texts are too long for readers. Reads compressed texts of its files.
+
+    Args:
+        dataset: the table that was rewritten.
+    """
+    with lance_errors(f"read the length of texts of {dataset.uri}"):
+        columns = _texts(dataset)
+        for fragment in RewriteResult.from_json(result).new_fragments:
+            for file, name in _hiding(dataset, fragment, columns):
+                if _is_too_long(dataset, file, name):
+                    return json.dumps(json.loads(result) | {_TOO_LONG: name})
+    return result
+
+
+def _hiding(dataset: Dataset, fragment: Any, columns: Mapping[int, str]) -> Iterator[tuple[Any, str]]:
+    """Files and columns of a fragment whose texts have to be read to tell how long they are. Reads footers."""
+    for file in fragment.files:
+        pages = _pages(dataset, file, columns)
+        names = {columns[field] for field, found in pages if _hides(found, fragment.physical_rows)}
+        yield from ((file, name) for name in sorted(names))
+
+
+def swollen(dataset: Dataset, results: Sequence[str]) -> dict[int, str]:
+    """The results, by number, that would make readers fail, with what would. Reads footers, of new files mostly.
+
+    Args:
+        dataset: the table that the results are for; its fragments that no result replaces stay.
+    """
+    names = ((number, json.loads(payload).get(_TOO_LONG)) for number, payload in enumerate(results))
+    found = {
+        number: f"{_READER_ROWS:,} texts of {name} would be more than a reader can hold"
+        for number, name in names
+        if name
+    }
+    return found | _with_long_nulls(dataset, {n: payload for n, payload in enumerate(results) if n not in found})
+
+
+def refuse_swollen(dataset: Dataset, table_key: str, results: Sequence[str]) -> None:
+    """Raise `LanceFailure` where committing these results would make readers fail. Reads footers."""
+    for why in swollen(dataset, results).values():
+        raise LanceFailure(
+            f"{table_key} cannot be rewritten: merged, {why}, and readers would fail; nothing was committed, the table "
+            "stays readable"
+        )
+
+
+def _with_long_nulls(dataset: Dataset, results: Mapping[int, str]) -> dict[int, str]:
+    """Those whose pages of one value take too much. Reads footers."""
+    if not results:
+        return {}
+    with lance_errors(f"read the footers of {dataset.uri}"):
+        groups = {number: RewriteResult.from_json(payload).new_fragments for number, payload in results.items()}
+        replaced = {number for payload in results.values() for number, _ in result_sources(payload)}
+        staying = [f.metadata for f in dataset.get_fragments() if f.fragment_id not in replaced]
+        if sum(map(_bound, itertools.chain(staying, *groups.values()))) <= _MOST_BYTES:
+            return {}
+        columns = _texts(dataset)
+        made = {number: _sizes(dataset, fragments, columns) for number, fragments in groups.items()}
+        large = {field for field, size in sum(made.values(), Counter[int]()).items() if size >= _LEAST_BYTES}
+        total = _sizes(dataset, staying if large else (), {field: columns[field] for field in large})
+    found: dict[int, str] = {}
+    for number, sizes in sorted(made.items(), key=lambda each: each[1].total()):
+        full = [field for field in large if sizes[field] and total[field] + sizes[field] > _MOST_BYTES]
+        if full:
+            found[number] = (
+                f"each null of {columns[full[0]]} would take as much memory as its one long value (shorten it, or "
+                "write its row again in one load with a row that has another)"
+            )
+        else:
+            total += sizes
+    return found
+
+
+def _bound(fragment: Any) -> float:
+    """What such pages of a fragment take at most, by the size of its files: value and levels lie in them. Pure."""
+    return sum(float(file.file_size_bytes or "inf") ** 2 for file in fragment.files) / (4 * _LEVEL_BYTES)
+
+
+def _texts(dataset: Dataset) -> dict[int, str]:
+    """The columns, nested ones too, whose values lie in arrays of at most 2 GiB; by field id. Reads the schema."""
+    fields = [(top.name(), field) for top in dataset.lance_schema.fields() for field in fields_of(top)]
+    kinds = ((name, int(field.id()), field.to_arrow().type) for name, field in fields)
+    return {number: name for name, number, kind in kinds if pa.types.is_string(kind) or pa.types.is_binary(kind)}
+
+
+def _sizes(dataset: Dataset, fragments: Iterable[Any], columns: Mapping[int, str]) -> Counter[int]:
+    """What pages of one value and of nulls take once they are read, by field id. Reads footers."""
+    sizes = Counter[int]()
+    for file in (file for fragment in fragments for file in fragment.files):
+        if (file.file_major_version, file.file_minor_version) >= _FIRST_FORMAT:
+            sizes.update({field: sum(map(_size, pages)) for field, pages in _pages(dataset, file, columns)})
+    return sizes
+
+
+def _pages(dataset: Dataset, file: Any, columns: Mapping[int, str]) -> Iterator[tuple[int, Sequence[Any]]]:
+    """The pages of those of the columns that a file has, by field id. Reads its footer."""
+    listed = zip(file.fields, file.column_indices, strict=True)
+    places = {field: place for field, place in listed if field in columns and place >= 0}
+    # A file with a base is not below this dataset, and no rewrite made it.
+    if places and file.base_id is None:
+        found = LanceFileReader(_path(dataset, file), dataset.initial_storage_options).metadata().columns
+        yield from ((field, found[place].pages) for field, place in places.items())
+
+
+def _path(dataset: Dataset, file: Any) -> str:
+    return f"{dataset.uri}/data/{file.path}"
+
+
+def _hides(pages: Sequence[Any], rows: int) -> bool:
+    """Whether the texts of a column may take much more than what is stored of them, or what is stored is much. Pure."""
+    stored = [(str(page.encoding), [int(buffer.size) for buffer in page.buffers]) for page in pages]
+    for encoding, sizes in stored:
+        # A page of one text and a dictionary have each text once. Of all that Lance writes, Zstd alone has no bound.
+        repeats = "ConstantLayout" in encoding or "ictionary" in encoding
+        most = max(sizes, default=0) * (_LZ4_FACTOR if "Lz4" in encoding else 1)
+        if "Zstd" in encoding or (repeats and most > _LONG_TEXT_BYTES):
+            return True
+    return sum(sum(sizes) for _, sizes in stored) > _LONG_TEXT_BYTES * rows
+
+
+def _is_too_long(dataset: Dataset, file: Any, name: str) -> bool:
+    """Whether a reader would hold too much of a column in the rows that it reads at a time. Reads the column."""
+    reader = LanceFileReader(_path(dataset, file), dataset.initial_storage_options, columns=[name])
+    rows, batch = reader.num_rows(), _SAMPLED_ROWS
+    for start in range(0, rows, _READER_ROWS):
+        count, size = min(_READER_ROWS, rows - start), 0
+        for texts in reader.read_range(start, count, batch_size=batch, batch_readahead=2).to_batches():
+            size += texts.nbytes
+            if size > _MOST_BYTES:
+                return True
+        batch = max(_SAMPLED_ROWS, min(_READER_ROWS, _LEAST_BYTES * count // max(size, 1)))
+    return False
+
+
+def _size(page: Any) -> int:
+    """What a page with one value and with nulls takes once it is read, 0 for every other page. Pure."""
+    if len(page.buffers) != 3:
+        return 0
+    value, _, levels = (int(buffer.size) for buffer in page.buffers)
+    size = (value - _HEADER_BYTES) * (levels // _LEVEL_BYTES)
+    if size <= 0 or not (encoding := str(page.encoding)).startswith("PageLayout") or "ConstantLayout" not in encoding:
+        return 0
+    # The inner layers come first: a null list has no item.
+    return size if "NullableItem" in encoding.partition("List")[0] else 0
