@@ -60,7 +60,8 @@ def most_task_bytes(dataset: Dataset) -> int | None:
     for fragment in long[-_SAMPLED_FRAGMENTS:]:
         # Whoever needs a file that is not there will tell.
         with contextlib.suppress(LanceFailure), lance_errors(f"read texts of {dataset.uri}"):
-            found = fragment.scanner(columns=names, limit=_SAMPLED_ROWS, batch_size=_SAMPLED_ROWS).to_table()
+            few = _at_a_time(per_row[fragment])
+            found = fragment.scanner(columns=names, limit=few, batch_size=few).to_table()
             texts.update({name: found.column(name).nbytes for name in names})
             rows += found.num_rows
             stored += found.num_rows * per_row[fragment]
@@ -192,15 +193,21 @@ def _hides(pages: Sequence[Any], rows: int) -> bool:
 def _is_too_long(dataset: Dataset, file: Any, name: str) -> bool:
     """Whether a reader would hold too much of a column in the rows that it reads at a time. Reads the column."""
     reader = LanceFileReader(_path(dataset, file), dataset.initial_storage_options, columns=[name])
-    rows, batch = reader.num_rows(), _SAMPLED_ROWS
+    rows = reader.num_rows()
+    batch = _at_a_time((file.file_size_bytes or 0) / max(rows, 1))
     for start in range(0, rows, _READER_ROWS):
         count, size = min(_READER_ROWS, rows - start), 0
         for texts in reader.read_range(start, count, batch_size=batch, batch_readahead=2).to_batches():
             size += texts.nbytes
             if size > _MOST_BYTES:
                 return True
-        batch = max(_SAMPLED_ROWS, min(_READER_ROWS, _LEAST_BYTES * count // max(size, 1)))
+        batch = _at_a_time(size / count, _READER_ROWS)
     return False
+
+
+def _at_a_time(row_bytes: float, most: int = _SAMPLED_ROWS) -> int:
+    """How many rows of that size are read together. Pure."""
+    return max(1, min(most, int(_LEAST_BYTES / max(row_bytes, 1))))
 
 
 def _size(page: Any) -> int:
