@@ -39,6 +39,8 @@ _LEAST_BYTES = 2**24
 _LONG_ROW_BYTES = 4096
 """Of a file, per row: from here on its texts may be long, whatever they are compressed by."""
 _SAMPLED_FRAGMENTS, _SAMPLED_ROWS = 4, 16
+_TOO_MUCH = 4
+"""Times what may become one fragment: more than an array of text holds."""
 _LONG_TEXT_BYTES = _MOST_BYTES // _READER_ROWS
 _LZ4_FACTOR = 255
 _TOO_LONG = "omnigraph_ops_too_long"
@@ -67,6 +69,18 @@ def most_task_bytes(dataset: Dataset) -> int | None:
             stored += found.num_rows * per_row[fragment]
     longest = max(texts.values(), default=0)
     return int(_MOST_BYTES / 2 * stored / longest) if longest * _READER_ROWS > _MOST_BYTES / 2 * rows else None
+
+
+def divided(dataset: Dataset) -> dict[int, int]:
+    """The fragments with more text than readers can read, by id, and the rows of each new one. Reads some rows."""
+    most = most_task_bytes(dataset)
+    found = dict[int, int]()
+    for fragment in (f.metadata for f in dataset.get_fragments() if most is not None):
+        size, rows = data_bytes(fragment), int(fragment.physical_rows)
+        at_a_time = size * min(rows, _READER_ROWS) / max(rows, 1)
+        if most and rows > 1 and size > rows * _LONG_ROW_BYTES and at_a_time > _TOO_MUCH * most:
+            found[int(fragment.id)] = max(1, rows * most // size)
+    return found
 
 
 def with_limits(dataset: Dataset, result: str) -> str:

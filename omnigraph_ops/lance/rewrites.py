@@ -160,12 +160,14 @@ def _rows_and_bytes(payload: str) -> tuple[int, int]:
 
 
 def copying(payload: str) -> str:
-    """The same task, copying pages as they are where no row is deleted. Pure.
+    """The same task, copying pages as they are where no row is deleted and no fragment is divided. Pure.
 
     Lance encodes anew what it cannot copy: columns that were added later, files of another format version.
     """
     task = json.loads(payload)
-    if any(fragment.get("deletion_file") for fragment in task["task"]["fragments"]):
+    fragments = task["task"]["fragments"]
+    divides = any(f["physical_rows"] > task["options"]["target_rows_per_fragment"] for f in fragments)
+    if divides or any(fragment.get("deletion_file") for fragment in fragments):
         return payload
     task["options"]["compaction_mode"] = "TryBinaryCopy"
     return json.dumps(task)

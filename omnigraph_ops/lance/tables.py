@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import pyarrow as pa
@@ -20,7 +20,7 @@ from omnigraph_ops.lance.gateway import (
     fields_of,
     lance_errors,
 )
-from omnigraph_ops.lance.reader_limits import with_limits
+from omnigraph_ops.lance.reader_limits import divided, with_limits
 from omnigraph_ops.lance.rewrites import (
     RewriteMetrics,
     RewriteResult,
@@ -38,6 +38,10 @@ _OF_FRAGMENTS = {"ZoneMapIndexDetails", "BloomFilterIndexDetails"}
 _DETAILS = {"BTREE": BTREE_DETAILS, "INVERTED": TEXT_DETAILS, "IVF_FLAT": VECTOR_DETAILS}
 DELETED_SHARE = 0.1
 """Of a fragment: when more of its rows are deleted, Lance rewrites it for its own sake."""
+_EVERY_FRAGMENT = -1.0
+"""A share of deleted rows that each has more than."""
+_BATCHES = 32
+"""In which what becomes one fragment is read, where all of it would be too much."""
 _Compaction: Any = lance_optimize.Compaction
 _CompactionTask: Any = lance_optimize.CompactionTask
 
@@ -50,6 +54,8 @@ class FragmentFacts:
     physical_rows: int
     deleted_rows: int
     data_bytes: int
+    is_too_long: bool = False
+    """Whether it has more text than readers can read, and is to be divided."""
 
     @property
     def live_rows(self) -> int:
@@ -115,14 +121,13 @@ def table_facts(
 ) -> TableFacts:
     """Fragments, indexes and Lance's compaction plan of the open version under a policy. Reads."""
     with lance_errors(f"inspect {dataset.uri}"):
-        fragments = tuple(_fragment(f.metadata) for f in dataset.get_fragments())
         indexes = tuple(_indexes(dataset))
         rows = int(dataset.count_rows())
     tasks = plan_tasks(dataset, target_rows, exclude, split, deleted_share)
     return TableFacts(
         version=dataset.version,
         rows=rows,
-        fragments=fragments,
+        fragments=_with_lengths(fragment_facts(dataset), divided(dataset)),
         indexes=indexes,
         compaction_tasks=tuple(task.fragment_ids for task in tasks),
         auto_cleanup_keys=auto_cleanup_keys(dataset),
@@ -149,17 +154,37 @@ def plan_tasks(
     Args:
         deleted_share: a fragment of which more is deleted is rewritten for its own sake.
     """
+    rows_each = divided(dataset)
+    left = set[int]()
+    if exclude is not None:
+        left.update(exclude(_with_lengths(fragment_facts(dataset), rows_each), index_facts(dataset)))
+    with lance_errors(f"plan the compaction of {dataset.uri}"):
+        # Never across an excluded fragment, which ends a group.
+        tasks = _planned(dataset, target_rows, deleted_share, left | rows_each.keys())
+        parts = [part for task in tasks for part in _parts(task, split)]
+        for number in sorted(rows_each.keys() - left):
+            others = {int(f.fragment_id) for f in dataset.get_fragments()} - {number}
+            rows = rows_each[number]
+            (task,) = _planned(dataset, rows, _EVERY_FRAGMENT, others, batch_size=max(1, rows // _BATCHES))
+            parts += _parts(task, None)
+        return tuple(parts)
+
+
+def _planned(
+    dataset: Dataset, target_rows: int, deleted_share: float, left: Collection[int], **others: int
+) -> list[Any]:
     options: dict[str, object] = {
         "target_rows_per_fragment": target_rows,
         "materialize_deletions_threshold": deleted_share,
+        **others,
     }
-    # Never across an excluded fragment, which ends a group.
-    excluded = sorted(exclude(fragment_facts(dataset), index_facts(dataset))) if exclude is not None else []
-    if excluded:
-        options["excluded_fragment_ids"] = excluded
-    with lance_errors(f"plan the compaction of {dataset.uri}"):
-        plan = _Compaction.plan(dataset, options)
-        return tuple(part for task in plan.tasks for part in _parts(task, split))
+    if left:
+        options["excluded_fragment_ids"] = sorted(left)
+    return list(_Compaction.plan(dataset, options).tasks)
+
+
+def _with_lengths(fragments: Sequence[FragmentFacts], too_long: Collection[int]) -> tuple[FragmentFacts, ...]:
+    return tuple(replace(f, is_too_long=True) if f.fragment_id in too_long else f for f in fragments)
 
 
 def _parts(task: Any, split: Split | None) -> Iterator[RewriteTask]:

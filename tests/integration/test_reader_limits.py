@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Iterator
 from pathlib import Path
 
 import lance
@@ -11,10 +12,10 @@ import pytest
 
 from omnigraph_ops.config.settings import Settings
 from omnigraph_ops.lance.gateway import Dataset
-from omnigraph_ops.models.optimize import SkipReason
+from omnigraph_ops.models.optimize import BinaryCopy, SkipReason
 from omnigraph_ops.progress import Lines
 from omnigraph_ops.stages.health.read import health
-from omnigraph_ops.stages.optimize.run import optimize_all
+from omnigraph_ops.stages.optimize.run import optimize_all, plan_optimize
 from tests.conftest import DemoGraph
 from tests.support import plain
 from tests.support.converged import assert_no_leftovers, assert_pins_are_heads
@@ -116,6 +117,32 @@ def test_fragments_of_long_texts_are_merged_as_far_as_readers_can_hold_them(tmp_
     (again,) = optimize_all(graph).tables
     assert not again.committed, "a second pass has nothing to do"
     assert health(graph).tables[0].small_fragments == 1
+
+
+@pytest.mark.parametrize(("small", "copy"), [(1 << 30, BinaryCopy.AUTO), (0, BinaryCopy.ALWAYS)])
+def test_a_fragment_that_readers_cannot_read_is_divided(tmp_path: Path, small: int, copy: BinaryCopy) -> None:
+    path, draw = tmp_path / "d.lance", random.Random(7)
+
+    def rows() -> Iterator[pa.RecordBatch]:
+        for start in range(0, 2_500, 100):
+            notes = [draw.randbytes(10_000).hex() * 50 for _ in range(100)]
+            yield pa.record_batch({"id": pa.array(range(start, start + 100)), "note": pa.array(notes)})
+
+    schema = pa.schema({"id": pa.int64(), "note": pa.string()})
+    dataset = lance.write_dataset(rows(), str(path), schema, data_storage_version="2.2", enable_stable_row_ids=True)
+    assert len(dataset.get_fragments()) == 1
+    dataset.delete("id < 300")
+    graph = plain.opened(path, small_table_bytes=small, binary_copy=copy)
+    (planned,) = plan_optimize(graph).tables
+    assert "divide 1 fragment with more text than readers can read" in planned.reason
+    (stats,) = optimize_all(graph).tables
+    assert (stats.error, stats.skipped, stats.fragments_removed) == (None, None, 1)
+    assert stats.fragments_added > 3
+    healed = lance.dataset(str(path))
+    assert healed.count_rows("length(note) = 1000000") == 2_200
+    assert healed.to_table(columns=["id"]).column("id").to_pylist() == list(range(300, 2_500))
+    (again,) = optimize_all(graph).tables
+    assert not again.committed
 
 
 @pytest.mark.parametrize(("texts", "version"), [(1, "2.1"), (1, "2.2"), (5, "2.2"), (400, "2.2")])

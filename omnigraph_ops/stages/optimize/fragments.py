@@ -47,7 +47,7 @@ def excluded(
 ) -> frozenset[int]:
     """The fragments that stay as they are under these rules, by id. Pure.
 
-    Never one of which too much is deleted: those are rewritten whatever the policy.
+    Never one of which too much is deleted, or that readers cannot read: those are rewritten whatever the policy.
 
     Args:
         indexes: what is covered when the rewrite is planned; none when every index is folded before.
@@ -60,7 +60,7 @@ def excluded(
         left = list(fragments)
     else:
         left = []
-    return frozenset(f.fragment_id for f in left if not wants_purge(f, rules.deleted_share))
+    return frozenset(f.fragment_id for f in left if not wants_rewrite(f, rules.deleted_share))
 
 
 def kept_apart(fragments: Sequence[FragmentFacts], rules: RewriteRules, indexes: Sequence[IndexFacts]) -> bool:
@@ -84,9 +84,9 @@ def small_fragments(fragments: Sequence[FragmentFacts], target_rows: int) -> int
     return sum(f.physical_rows < target_rows for f in fragments)
 
 
-def wants_purge(fragment: FragmentFacts, deleted_share: float = DELETED_SHARE) -> bool:
-    """Whether Lance would rewrite it for its own sake. Pure."""
-    return fragment.deleted_rows > deleted_share * max(fragment.physical_rows, 1)
+def wants_rewrite(fragment: FragmentFacts, deleted_share: float = DELETED_SHARE) -> bool:
+    """Whether it is rewritten for its own sake. Pure."""
+    return fragment.is_too_long or fragment.deleted_rows > deleted_share * max(fragment.physical_rows, 1)
 
 
 def uncovered_rows(fragments: Sequence[FragmentFacts], index: IndexFacts) -> int:
@@ -120,7 +120,7 @@ def small_runs(
     before: list[bool] = []
     for fragment in fragments:
         covered = [fragment.fragment_id in index.covered for index in indexes]
-        small = fragment.physical_rows < rules.target_rows or wants_purge(fragment, rules.deleted_share)
+        small = fragment.physical_rows < rules.target_rows or wants_rewrite(fragment, rules.deleted_share)
         goes = small and fragment.fragment_id not in left
         if not goes or covered != before:
             runs.append([])
@@ -191,7 +191,9 @@ def _joined(group: Sequence[_Segment]) -> _Segment:
 
 def is_full(fragment: FragmentFacts, most_bytes: int | None, deleted_share: float = DELETED_SHARE) -> bool:
     """Whether the bound, if there is one, leaves no room to merge it with its like. Pure."""
-    return most_bytes is not None and 2 * fragment.data_bytes > most_bytes and not wants_purge(fragment, deleted_share)
+    return (
+        most_bytes is not None and 2 * fragment.data_bytes > most_bytes and not wants_rewrite(fragment, deleted_share)
+    )
 
 
 def counted(fragments: Sequence[FragmentFacts], most_bytes: int | None, target_rows: int) -> list[FragmentFacts]:
@@ -217,7 +219,7 @@ def split(
         runs[-1].append(fragment)
         size += fragment.data_bytes
     _share_the_last(runs, most_bytes)
-    return tuple(tuple(run) for run in runs if len(run) > 1 or wants_purge(run[0], deleted_share))
+    return tuple(tuple(run) for run in runs if len(run) > 1 or wants_rewrite(run[0], deleted_share))
 
 
 def _share_the_last(runs: list[list[FragmentFacts]], most_bytes: int) -> None:

@@ -35,7 +35,7 @@ from omnigraph_ops.stages.optimize.fragments import (
     shares_of,
     small_runs,
     split,
-    wants_purge,
+    wants_rewrite,
 )
 from omnigraph_ops.stages.optimize.index_plan import (
     INVERTED,
@@ -190,7 +190,9 @@ def _plan_facts(seen: TableObservation, facts: TableFacts, policy: OptimizePolic
     spark = bool(rewritten) and rewrite_bytes >= policy.spark_threshold_bytes
     shares = shares_of(facts, seen.spec, policy.target_rows, tuple(p.column for p in pending), policy.task_bytes)
     won_back = parts_of(put_right(shares, folding=bool(folds or builds)), policy.thresholds.fragments)
-    notes = (work.waiting.sentence(facts.rows) if work.waiting else None, left, owners_note(facts, policy))
+    long = sum(f.is_too_long for f in rewritten)
+    divided = f"divide {count(long, 'fragment')} with more text than readers can read" if long else None
+    notes = (divided, work.waiting.sentence(facts.rows) if work.waiting else None, left, owners_note(facts, policy))
     plan = TablePlan(
         table_key=seen.spec.table_key,
         decision=OptimizeDecision.OPTIMIZE if productive else OptimizeDecision.NO_OP,
@@ -283,7 +285,7 @@ def _groups(
     for run in small_runs(facts.fragments, policy, staying, left):
         if policy.split is not None:
             groups += policy.split(run)
-        elif len(run) > 1 or wants_purge(run[0], policy.deleted_share):
+        elif len(run) > 1 or wants_rewrite(run[0], policy.deleted_share):
             groups.append(tuple(run))
     return tuple(map(tuple, groups))
 

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from omnigraph_ops.coordination.pace import Ceilings
 from omnigraph_ops.lance.tables import FragmentFacts
 from omnigraph_ops.models.optimize import RewritePolicy
-from omnigraph_ops.stages.optimize.fragments import RewriteRules, counted, excluded, is_full, split, wants_purge
+from omnigraph_ops.stages.optimize.fragments import RewriteRules, counted, excluded, is_full, split, wants_rewrite
 
 HUGE = 10**12
 
@@ -103,7 +103,7 @@ def test_one_night_leaves_less_than_a_full_tier_and_nothing_mostly_deleted(
     parts = fragments(*sizes, deleted=sorted(deleted))
     left = excluded(parts, rules(fan_in=fan_in, target=2000, cutoff=cutoff))
     assert left <= {f.fragment_id for f in parts}
-    assert not any(f.fragment_id in left and wants_purge(f) for f in parts)
+    assert not any(f.fragment_id in left and wants_rewrite(f) for f in parts)
     assert excluded(parts, rules(fan_in=fan_in, target=2000, cutoff=cutoff)) == left
 
 
@@ -203,6 +203,14 @@ def test_a_large_fragment_is_rewritten_only_for_its_deletions() -> None:
     assert is_full(kept, BOUND)
     assert not is_full(sparse, BOUND)
     assert split([kept, sparse], BOUND) == ((sparse,),)
+
+
+def test_a_fragment_that_is_too_long_is_rewritten_alone() -> None:
+    long = replace(fragment(2, 5 * BOUND), is_too_long=True)
+    assert not is_full(long, BOUND)
+    table = [fragment(0, 400), fragment(1, 400), long, fragment(3, 400), fragment(4, 400)]
+    assert [[f.fragment_id for f in task] for task in split(table, BOUND)] == [[0, 1], [2], [3, 4]]
+    assert excluded(table, rules(cutoff=9, tiered=False)) == {0, 1, 3, 4}
 
 
 def test_without_a_ceiling_nothing_is_full() -> None:
