@@ -194,14 +194,19 @@ def _path(dataset: Dataset, file: Any) -> str:
 
 def _hides(pages: Sequence[Any], rows: int) -> bool:
     """Whether the texts of a column may take much more than what is stored of them, or what is stored is much. Pure."""
-    stored = [(str(page.encoding), [int(buffer.size) for buffer in page.buffers]) for page in pages]
-    for encoding, sizes in stored:
-        # A page of one text and a dictionary have each text once. Of all that Lance writes, Zstd alone has no bound.
-        repeats = "ConstantLayout" in encoding or "ictionary" in encoding
-        most = max(sizes, default=0) * (_LZ4_FACTOR if "Lz4" in encoding else 1)
-        if "Zstd" in encoding or (repeats and most > _LONG_TEXT_BYTES):
-            return True
+    stored = [(str(page.encoding), [int(buffer.size) for buffer in page.buffers]) for page in pages if page.buffers]
+    if any("Zstd" in encoding or _repeats(encoding, sizes) for encoding, sizes in stored):
+        return True
     return sum(sum(sizes) for _, sizes in stored) > _LONG_TEXT_BYTES * rows
+
+
+def _repeats(encoding: str, sizes: Sequence[int]) -> bool:
+    """Whether a page has each text once that may be too long to be had 8,192 times. Pure."""
+    if "ConstantLayout" in encoding:
+        return sizes[0] > _LONG_TEXT_BYTES
+    # Format 2.0 writes `Dictionary`, later ones say of every page whether it has one.
+    is_dictionary = "dictionary: Some" in encoding or "Dictionary" in encoding
+    return is_dictionary and sizes[-1] * (_LZ4_FACTOR if "Lz4" in encoding else 1) > _LONG_TEXT_BYTES
 
 
 def _is_too_long(dataset: Dataset, file: Any, name: str) -> bool:
