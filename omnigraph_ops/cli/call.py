@@ -7,7 +7,8 @@ import io
 import os
 import sys
 import threading
-from collections.abc import Callable, Sequence
+import time
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
@@ -28,6 +29,8 @@ if TYPE_CHECKING:
     from omnigraph_ops.cli.recording import Recorder
     from omnigraph_ops.config.settings import Settings
     from omnigraph_ops.graph import Graph
+
+_SECONDS_BETWEEN_WORDS = 10.0
 
 
 @dataclass(slots=True, kw_only=True)
@@ -105,7 +108,8 @@ class Call:
 
         target = self.target
         self.echo(target)
-        graph = open_graph(target, settings)
+        with told_to_wait(self.progress, target):
+            graph = open_graph(target, settings)
         return self.recorder.opened(graph) if self.writes else graph
 
     def emit(self, value: object, view: View) -> None:
@@ -163,6 +167,22 @@ def progress_for(*, quiet: bool) -> Progress:
     if sys.stderr is not None and sys.stderr.isatty() and os.environ.get("TERM") != "dumb":
         return BarProgress()
     return Lines(lambda text: print(f"  {text}", file=sys.stderr, flush=True))
+
+
+@contextlib.contextmanager
+def told_to_wait(progress: Progress, target: str) -> Iterator[None]:
+    """Say every few seconds of the block that a graph is being opened: a silent store is asked for minutes."""
+    opened, began = threading.Event(), time.monotonic()
+
+    def tell() -> None:
+        while not opened.wait(_SECONDS_BETWEEN_WORDS):
+            progress(f"still opening {target}, for {time.monotonic() - began:.0f} s")
+
+    threading.Thread(target=tell, daemon=True).start()
+    try:
+        yield
+    finally:
+        opened.set()
 
 
 class BarProgress:

@@ -6,6 +6,7 @@ import json
 import os
 import re
 import shutil
+import socket
 import subprocess
 import sys
 from pathlib import Path
@@ -229,6 +230,25 @@ def test_no_process_of_a_command_takes_its_time_to_import_pandas(demo_graph: Dem
     )
     assert (ran.returncode, seen.exists()) == (0, False), ran.stderr
     assert "folding index bio_idx" in ran.stderr, "another process writes it"
+
+
+@pytest.mark.slow
+def test_who_waits_for_a_store_that_does_not_answer_is_told_so() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        endpoint = f"http://127.0.0.1:{silent.getsockname()[1]}"
+        variables = {"AWS_ENDPOINT_URL_S3": endpoint, "AWS_ACCESS_KEY_ID": "a", "AWS_SECRET_ACCESS_KEY": "b"}
+        with subprocess.Popen(
+            [sys.executable, "-m", "omnigraph_ops", "check", "s3://lake/graph"],
+            env={**os.environ, **variables},
+            stderr=subprocess.PIPE,
+            text=True,
+            cwd=ROOT,
+        ) as running:
+            assert running.stderr is not None
+            said = [running.stderr.readline() for _ in range(2)]
+            running.kill()
+    assert said[0] == "omnigraph-ops check → s3://lake/graph (direct, remote)\n"
+    assert "still opening s3://lake/graph, for 10 s" in said[1]
 
 
 def test_demo_graph_writes_what_was_asked_for(cli: Cli, tmp_path: Path, stamp: int) -> None:
