@@ -326,15 +326,21 @@ class Thresholds:
     """Tables that are never optimised automatically."""
 
 
-def deferred_below(plan: TablePlan, shares: Shares, thresholds: Thresholds) -> TablePlan:
-    """The plan, or the same plan deferred with its reason. Pure."""
+def deferred_below(plan: TablePlan, shares: Shares, thresholds: Thresholds, *, presses: bool) -> TablePlan:
+    """The plan, or the same plan deferred with its reason. Pure.
+
+    Args:
+        presses: whether readers fail until it is carried out.
+    """
     if plan.decision is not OptimizeDecision.OPTIMIZE:
         return plan
     if plan.table_key in thresholds.off:
         reason = f"automatic optimisation is off for this table; would {plan.reason}"
         return replace(plan, decision=OptimizeDecision.DEFERRED, skipped=SkipReason.AUTO_OFF, reason=reason)
-    if any(f.why for f in plan.folds) or crossed(
-        put_right(shares, folding=bool(plan.folds or plan.builds)), thresholds
+    if (
+        presses
+        or any(f.why for f in plan.folds)
+        or crossed(put_right(shares, folding=bool(plan.folds or plan.builds)), thresholds)
     ):
         return plan
     reason = (

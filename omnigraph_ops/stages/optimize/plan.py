@@ -214,7 +214,7 @@ def _plan_facts(seen: TableObservation, facts: TableFacts, policy: OptimizePolic
         strip_auto_cleanup=productive and policy.owns_config and bool(facts.auto_cleanup_keys),
         reason="; ".join(filter(None, (_reason(folds, builds, len(rewritten)), *notes))),
     )
-    return deferred_below(plan, shares, policy.thresholds) if policy.auto else plan
+    return deferred_below(plan, shares, policy.thresholds, presses=bool(long)) if policy.auto else plan
 
 
 def _index_work(

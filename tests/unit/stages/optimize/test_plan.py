@@ -277,6 +277,14 @@ def test_auto_takes_tables_past_any_threshold(found: TableFacts, decision: Optim
     assert (decided.skipped is SkipReason.BELOW_THRESHOLDS) == (decision is OptimizeDecision.DEFERRED)
 
 
+def test_auto_takes_what_readers_cannot_read() -> None:
+    (part,) = fragments(10)
+    covered = (replace(ID, covered=frozenset({0})),)
+    decided = judged(facts((replace(part, is_too_long=True),), indexes=covered, tasks=((0,),)))
+    assert decided.decision is OptimizeDecision.OPTIMIZE
+    assert decided.reason == "rewrite 1 fragment; divide 1 fragment with more text than readers can read"
+
+
 def test_auto_never_takes_a_table_that_is_switched_off() -> None:
     decided = judged(facts(fragments(10), indexes=()), off=("node:Doc",))
     assert (decided.decision, decided.skipped) == (OptimizeDecision.DEFERRED, SkipReason.AUTO_OFF)
