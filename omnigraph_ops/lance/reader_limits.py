@@ -39,6 +39,8 @@ _LEAST_BYTES = 2**24
 _LONG_ROW_BYTES = 4096
 """Of a file, per row: from here on its texts may be long, whatever they are compressed by."""
 _SAMPLED_FRAGMENTS, _SAMPLED_ROWS = 4, 16
+_ARRAY_BYTES = 2**31 * 7 // 8
+"""Of an array of text: rows that are deleted later make room for others."""
 _TOO_MUCH = 4
 """Times what may become one fragment: more than an array of text holds."""
 _LONG_TEXT_BYTES = _MOST_BYTES // _READER_ROWS
@@ -50,7 +52,7 @@ _TOO_LONG = "omnigraph_ops_too_long"
 def most_task_bytes(dataset: Dataset) -> int | None:
     """The most bytes of data that may become one fragment, None where no text is long. Reads a few rows.
 
-    Half of what `with_limits` lets pass, and a quarter of what readers can hold: the texts of other rows differ.
+    A quarter of what readers can hold: the texts of other rows differ.
     """
     with lance_errors(f"inspect {dataset.uri}"):
         per_row = {f: data_bytes(f.metadata) / max(f.metadata.physical_rows, 1) for f in dataset.get_fragments()}
@@ -218,7 +220,7 @@ def _is_too_long(dataset: Dataset, file: Any, name: str) -> bool:
         count, size = min(_READER_ROWS, rows - start), 0
         for texts in reader.read_range(start, count, batch_size=batch, batch_readahead=2).to_batches():
             size += texts.nbytes
-            if size > _MOST_BYTES:
+            if size > _ARRAY_BYTES:
                 return True
         batch = _at_a_time(size / count, _READER_ROWS)
     return False

@@ -165,8 +165,8 @@ def plan_tasks(
         for number in sorted(rows_each.keys() - left):
             others = {int(f.fragment_id) for f in dataset.get_fragments()} - {number}
             rows = rows_each[number]
-            (task,) = _planned(dataset, rows, _EVERY_FRAGMENT, others, batch_size=max(1, rows // _BATCHES))
-            parts += _parts(task, None)
+            for task in _planned(dataset, rows, _EVERY_FRAGMENT, others, batch_size=max(1, rows // _BATCHES)):
+                parts += _parts(task, None)
         return tuple(parts)
 
 

@@ -150,8 +150,8 @@ def test_texts_that_take_little_room_in_files_are_measured_once_they_are_merged(
     tmp_path: Path, texts: int, version: str
 ) -> None:
     path = tmp_path / "d.lance"
-    part = pa.table({"note": [chr(97 + n % texts % 26) * (300_000 + n % texts) for n in range(400)]})
-    for load in range(10):
+    part = pa.table({"note": [chr(97 + n % texts % 26) * (450_000 + n % texts) for n in range(400)]})
+    for load in range(11):
         lance.write_dataset(part, str(path), mode="append" if load else "create", data_storage_version=version)
     said: list[str] = []
     (stats,) = optimize_all(plain.opened(path), progress=Lines(said.append)).tables
