@@ -15,6 +15,7 @@
     │   │   └── RecoveryNeeded  it is of a run of ours that ended: nothing but `recover` removes it
     │   ├── DriftFound          the Lance HEAD is not what the graph manifest publishes
     │   ├── StalePlan           the graph moved since the plan was made
+    │   │   └── TableGone       a table of the plan was dropped or renamed meanwhile
     │   ├── GraphFrozen         somebody froze the graph or the table; a backup may be reading it
     │   ├── ClockWrong          this host and the store disagree about the time, so no age can be told
     │   └── ApprovalMissing     a destructive step without the approval of its exact plan
@@ -112,6 +113,10 @@ class DriftFound(OperatorNeeded):
 
 class StalePlan(OperatorNeeded):
     """The graph moved since the plan was made."""
+
+
+class TableGone(StalePlan):
+    """A table of the plan was dropped or renamed meanwhile."""
 
 
 class GraphFrozen(OperatorNeeded):

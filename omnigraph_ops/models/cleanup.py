@@ -211,7 +211,7 @@ class CleanupStats:
     already_gone: int = 0
     """Approved versions that somebody else had removed."""
     kept: str | None = None
-    """Why nothing of the table was removed: somebody froze it since the plan was made. Null: nobody did."""
+    """Why nothing of the table was removed: it was frozen, dropped or renamed since the plan. Null: it was not."""
 
     @property
     def not_removed(self) -> str:

@@ -33,6 +33,8 @@ class SkipReason(StrEnum):
     """Merged, texts of a property would take more memory than readers have for them; its fragments stay apart."""
     FROZEN = "frozen"
     """Somebody keeps a cut of it, for a backup perhaps; until that ends nothing of it is written."""
+    GONE = "gone"
+    """It was dropped or renamed since the plan was made."""
 
 
 SKIP_TEXTS: Mapping[SkipReason, str] = {
@@ -46,6 +48,7 @@ SKIP_TEXTS: Mapping[SkipReason, str] = {
     SkipReason.INTERRUPTED: "the run was stopped first — planned again next time",
     SkipReason.UNREADABLE: "merged, a property would overflow readers — the log names it and says why",
     SkipReason.FROZEN: "frozen — omnigraph-ops holds says by whom",
+    SkipReason.GONE: "dropped or renamed since the plan — the next run plans what there is",
 }
 
 

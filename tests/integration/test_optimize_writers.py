@@ -11,18 +11,20 @@ import pytest
 from omnigraph_ops.config.settings import Settings
 from omnigraph_ops.coordination.landing import land
 from omnigraph_ops.coordination.rewrite_journal import TaskOrder, TaskOutcome
-from omnigraph_ops.errors import OpsError, StalePlan
+from omnigraph_ops.errors import OpsError, StalePlan, UnknownTable
 from omnigraph_ops.graph import Graph
 from omnigraph_ops.graph.graph import spec_of
 from omnigraph_ops.graph.schema import Catalog
 from omnigraph_ops.lance.commits import RewriteChange
 from omnigraph_ops.lance.gateway import CommitConflict, Dataset
 from omnigraph_ops.lance.tables import execute_task, plan_tasks
+from omnigraph_ops.models.optimize import SkipReason
 from omnigraph_ops.progress import Stopped
 from omnigraph_ops.stages.optimize.run import optimize_all, optimize_table
 from omnigraph_ops.stages.optimize.table_run import InProcessExecutor
 from tests.conftest import DemoGraph
 from tests.support.converged import assert_converged, assert_no_leftovers, assert_pins_are_heads
+from tests.support.orphans import drop
 from tests.support.rows import rows_of
 from tests.support.stopped import LeavesPauses
 from tests.support.tables import rows_by_id
@@ -165,3 +167,24 @@ def test_a_schema_that_was_changed_since_the_graph_was_opened_is_another_writer(
     stats = optimize_table(replace(graph, catalog=Catalog(tables=tables)), "node:Person")
     assert (stats.error, stats.preempted) == (None, 1)
     assert optimize_table(graph, "node:Person").committed is False
+
+
+class Dropping(Interrupted):
+    """Drops the table instead."""
+
+    def execute(self, dataset: Dataset, orders: Sequence[TaskOrder]) -> Iterator[TaskOutcome]:
+        yield from super().execute(dataset, orders)
+        drop(self.graph, "node:Person")
+
+
+def test_a_table_that_is_gone_since_the_run_was_planned_fails_nothing(demo_graph: DemoGraph) -> None:
+    # On stamp 6 it takes a schema apply of the engine: test_a_type_that_is_renamed_beside_a_run_fails_nothing.
+    graph = demo_graph(stamp=3, **PEOPLE, settings=TWO_WINDOWS)
+    report = optimize_all(graph, tables=["node:Person"], executor=Dropping(graph, []))
+    assert [(t.skipped, t.error) for t in report.tables] == [(SkipReason.GONE, None)]
+    (person,) = report.tables
+    assert person.indexes_folded, "what was published before is told"
+    later = optimize_table(graph, "node:Person")
+    assert (later.skipped, later.error, later.committed) == (SkipReason.GONE, None, False)
+    with pytest.raises(UnknownTable):
+        optimize_all(graph, tables=["node:Person"])

@@ -13,9 +13,12 @@ from omnigraph_ops.cli.main import main
 from omnigraph_ops.config.settings import Settings
 from omnigraph_ops.errors import RecoveryPending, TransientError
 from omnigraph_ops.graph import open_graph
+from omnigraph_ops.models.cleanup import RetentionPolicy
 from omnigraph_ops.models.health import CheckStatus
-from omnigraph_ops.models.optimize import OptimizeDecision
-from omnigraph_ops.stages.optimize.run import optimize_all, plan_optimize
+from omnigraph_ops.models.optimize import OptimizeDecision, SkipReason
+from omnigraph_ops.stages.cleanup.apply import cleanup_table
+from omnigraph_ops.stages.cleanup.plan import plan_cleanup
+from omnigraph_ops.stages.optimize.run import optimize_all, optimize_table, plan_optimize
 from omnigraph_ops.stages.recovery.check import check
 from omnigraph_ops.stages.recovery.recover import recover
 from omnigraph_ops.stages.repair.run import apply_repair, preview_repair
@@ -119,6 +122,21 @@ def test_a_property_that_is_renamed_beside_an_optimize_is_another_writer(
     maintain_by_optimize(root)
     assert oracle.export(root) == rows
     assert_nothing_left(oracle, root)
+
+
+@pytest.mark.parametrize("stamp", [3, 6])
+def test_a_type_that_is_renamed_beside_a_run_fails_nothing(tmp_path: Path, stamp: int) -> None:
+    oracle, root = engine(stamp), tmp_path / "g.omni"
+    rows = loaded_graph(oracle, root)
+    plan = plan_cleanup(open_graph(str(root)), RetentionPolicy(keep_versions=1))
+    renamed = SCHEMA.replace("Person", "Human").replace("node Human {", 'node Human @rename_from("Person") {')
+    oracle.apply_schema(root, renamed)
+    stats = optimize_table(open_graph(str(root)), TABLE)
+    assert (stats.skipped, stats.error) == (SkipReason.GONE, None)
+    cleaned = cleanup_table(open_graph(str(root)), plan, TABLE)
+    assert "was dropped, renamed or replaced since the plan" in str(cleaned.kept)
+    assert sorted(row.replace("Human", "Person") for row in oracle.export(root)) == rows
+    assert not optimize_all(open_graph(str(root))).failed
 
 
 @pytest.mark.parametrize("stamp", [3, 6])

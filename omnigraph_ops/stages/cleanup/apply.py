@@ -13,13 +13,22 @@ from omnigraph_ops.config.settings import Settings
 from omnigraph_ops.coordination.environment import refuse_wrong_clock
 from omnigraph_ops.coordination.fence import INTERNAL_COMPACTION
 from omnigraph_ops.coordination.freezes import refuse_frozen, sweep_ended
-from omnigraph_ops.coordination.graph_view import GraphView, look
+from omnigraph_ops.coordination.graph_view import look
 from omnigraph_ops.coordination.guards import looks, refuse_lasting, refuse_pending
 from omnigraph_ops.coordination.holds import announced
 from omnigraph_ops.coordination.lease import LeaseKeeper, committer_turn
 from omnigraph_ops.coordination.sealed import verify
 from omnigraph_ops.coordination.shared_turn import shared_turn
-from omnigraph_ops.errors import RIGHTS, CorruptGraph, GraphFrozen, OpsError, StalePlan, StorageError, UnknownTable
+from omnigraph_ops.errors import (
+    RIGHTS,
+    CorruptGraph,
+    GraphFrozen,
+    OpsError,
+    StalePlan,
+    StorageError,
+    TableGone,
+    UnknownTable,
+)
 from omnigraph_ops.graph.graph import Graph
 from omnigraph_ops.graph.lance_manifest import stored_versions
 from omnigraph_ops.graph.layout import INTERNAL_DATASETS
@@ -221,7 +230,7 @@ def _cleanup_table(graph: Graph, plan: CleanupPlan, table: TableCleanupPlan) -> 
             announced(graph.storage, table.table_path, branch=None, versions=table.versions),
         ):
             done = _remove(graph, plan, table, keeper)
-    except GraphFrozen as error:  # as in a plan made now: a backup that begins beside a night is no failure of it
+    except (GraphFrozen, TableGone) as error:  # as in a plan made now: what begins beside a night is no failure of it
         return CleanupStats(table_key=table.table_key, kept=str(error)), None
     except OpsError as error:
         if done is None:
@@ -294,7 +303,9 @@ def _removable_now(graph: Graph, table: TableCleanupPlan) -> tuple[TableEntry, T
     refused: str | None = None
     for _ in looks(graph):
         view = look(graph, table.table_key)
-        entry = _same_table(graph, view, table)
+        entry = view.main.get(table.table_key) or internal_entry(graph, table)
+        if entry is None or entry.path != table.table_path:
+            raise TableGone(f"{table.table_key} was dropped, renamed or replaced since the plan; nothing was deleted")
         tables: Tables
         if entry.path in INTERNAL_DATASETS:
             tables = InternalTables(graph=graph, view=view, only_behind_fence=True)
@@ -368,13 +379,6 @@ def _refuse_more(table_key: str, files: Iterable[PlannedFile], approved: Iterabl
         )
 
 
-def _same_table(graph: Graph, view: GraphView, table: TableCleanupPlan) -> TableEntry:
-    entry = view.main.get(table.table_key) or internal_entry(graph, table)
-    if entry is None or entry.path != table.table_path:
-        raise StalePlan(f"{table.table_key} was dropped or replaced since the plan; nothing was deleted")
-    return entry
-
-
 def cleaned(graph: Graph, unit: Unit) -> CleanupStats:
     """Which of the versions are gone, and how much of their files. Raises `CorruptGraph`. Reads."""
     there = stored_versions(graph.storage, unit.table_path)
@@ -389,11 +393,3 @@ def cleaned(graph: Graph, unit: Unit) -> CleanupStats:
         old_versions_removed=len(gone),
         versions=gone,
     )
-
-
-def fork_gone(graph: Graph, unit: Unit) -> OrphanedFork | None:
-    """The fork of a unit, None when it is still there. Reads."""
-    listed = {ref.name for ref in graph.lance.branches(graph.open_at(unit.table_path))}
-    if unit.branch in listed:
-        return None
-    return OrphanedFork(table_key=unit.table_key, table_path=unit.table_path, branch=unit.branch, files=unit.files)

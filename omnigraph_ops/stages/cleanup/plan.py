@@ -33,6 +33,7 @@ from omnigraph_ops.models.cleanup import (
     RetentionPolicy,
     TableCleanupPlan,
 )
+from omnigraph_ops.models.runs import Unit
 from omnigraph_ops.parallel import in_parallel
 from omnigraph_ops.progress import SILENT, Meter, Progress
 from omnigraph_ops.stages.cleanup.internal import InternalTables, Tables
@@ -253,3 +254,11 @@ def _with_forks(files: Sequence[PlannedFile], freed: Sequence[PlannedFile]) -> t
     """Forks go before versions, and free files that they share: those are part of the plan too. Pure."""
     known = {f.path for f in files}
     return tuple(sorted((*files, *(f for f in freed if f.path not in known)), key=lambda f: f.path))
+
+
+def fork_gone(graph: Graph, unit: Unit) -> OrphanedFork | None:
+    """The fork of a unit, None when it is still there. Reads."""
+    listed = {ref.name for ref in graph.lance.branches(graph.open_at(unit.table_path))}
+    if unit.branch in listed:
+        return None
+    return OrphanedFork(table_key=unit.table_key, table_path=unit.table_path, branch=unit.branch, files=unit.files)

@@ -167,7 +167,8 @@ class Cleanup(PartedStage[CleanupRequest, CleanupPlan, CleanupReport]):
 
     def told(self, graph: Graph, unit: Unit) -> CleanupReport | None:
         """Which versions are gone, or whether the fork is. Reads."""
-        from omnigraph_ops.stages.cleanup.apply import cleaned, fork_gone
+        from omnigraph_ops.stages.cleanup.apply import cleaned
+        from omnigraph_ops.stages.cleanup.plan import fork_gone
 
         if not unit.branch:
             return CleanupReport.of(graph.uri, _NO_POLICY, (cleaned(graph, unit),))

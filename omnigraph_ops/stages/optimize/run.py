@@ -30,6 +30,7 @@ from omnigraph_ops.errors import (
     RecoveryPending,
     StalePlan,
     TransientError,
+    UnknownTable,
 )
 from omnigraph_ops.graph.graph import Graph, select_entries
 from omnigraph_ops.graph.layout import chain_folder
@@ -297,10 +298,13 @@ def _optimize(graph: Graph, executor: TaskExecutor, work: _Work, progress: Progr
     )
     try:
         return looking(_attempt_as_accepted, graph, executor, work, progress)
-    except GraphFrozen as error:
-        # A plan that is made now says the same. A backup that begins beside a run is no failure of the run.
+    except (GraphFrozen, UnknownTable) as error:
+        gone = isinstance(error, UnknownTable)
+        if gone and graph.published(work.table_key) is not None:
+            raise
+        # A plan that is made now says the same. What begins beside a run, a backup for one, is no failure of it.
         progress(str(error))
-        return replace(work.stats(graph, executor), skipped=SkipReason.FROZEN)
+        return replace(work.stats(graph, executor), skipped=SkipReason.GONE if gone else SkipReason.FROZEN)
 
 
 def _attempt_as_accepted(graph: Graph, executor: TaskExecutor, work: _Work, progress: Progress) -> TableStats:
