@@ -182,7 +182,8 @@ def _sizes(dataset: Dataset, fragments: Iterable[Any], columns: Mapping[int, str
 
 def _pages(dataset: Dataset, file: Any, columns: Mapping[int, str]) -> Iterator[tuple[int, Sequence[Any]]]:
     """The pages of those of the columns that a file has, by field id. Reads its footer."""
-    listed = zip(file.fields, file.column_indices, strict=True)
+    # Of a file before format 2.0 no places are listed.
+    listed = zip(file.fields, file.column_indices, strict=True) if file.column_indices else ()
     places = {field: place for field, place in listed if field in columns and place >= 0}
     # A file with a base is not below this dataset, and no rewrite made it.
     if places and file.base_id is None:

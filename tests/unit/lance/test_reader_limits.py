@@ -116,6 +116,13 @@ def loads(path: Path, *parts: Any, version: str = "2.2") -> Dataset:
     return lance.dataset(str(path))
 
 
+@pytest.mark.parametrize("rows", [10, 5_000], ids=["few", "many"])
+def test_files_of_the_oldest_format_are_rewritten(tmp_path: Path, rows: int) -> None:
+    dataset = loads(tmp_path / "d.lance", *[random_texts(rows, 100)] * 3, version="legacy")
+    made = results(dataset)
+    assert (len(made), swollen(dataset, made), most_task_bytes(dataset)) == (1, {}, None)
+
+
 def random_texts(rows: int, size: int) -> pa.Array:
     letters = np.random.default_rng(rows).integers(32, 127, (rows, size), dtype=np.uint8)
     return pa.array([row.tobytes().decode() for row in letters])
