@@ -22,8 +22,7 @@ from google.protobuf.unknown_fields import UnknownFieldSet
 from omnigraph_ops.errors import CorruptGraph
 from omnigraph_ops.graph.layout import any_version_of, manifest_file_name, old_manifest_file_name
 from omnigraph_ops.lance.commits import OPERATION_PROPERTY, Manifest
-from omnigraph_ops.lance.gateway import SYSTEM_PREFIX
-from omnigraph_ops.lance.rewrites import BYTES, MANY, NUMBER, TEXT, message_classes
+from omnigraph_ops.lance.gateway import BYTES, MANY, NUMBER, SYSTEM_PREFIX, TEXT, message_classes
 from omnigraph_ops.storage.inventory import sizes_below
 from omnigraph_ops.storage.store import Storage
 

@@ -15,7 +15,7 @@ import numpy as np
 from lance.file import LanceFileReader
 
 from omnigraph_ops.lance.gateway import Dataset, LanceFailure, described, lance_errors
-from omnigraph_ops.lance.rewrites import Ids
+from omnigraph_ops.lance.row_ids import Ids
 from omnigraph_ops.lance.tables import (
     BTREE_DETAILS,
     TEXT_DETAILS,

@@ -1,25 +1,12 @@
-"""Compaction tasks and results as JSON: what they replace, what they made, and what they may still replace.
-
-The row ids of what they made are written so that the Lance of every engine masks them right. A fragment that was made
-of several has the row ids of each as a segment, and most kinds of segment say which ids between their first and last
-are missing. Before Lance 9 (rust/lance-table/src/rowids.rs, `From<&RowIdSequence>`) a reader that masks deleted rows
-takes these gaps out of what earlier segments named. An updated row keeps its id, so after any compaction of updated
-rows indexed searches lost hits, and a merge by key inserted rows a second time. A list has no gaps, but its rest has
-when an engine rewrites the fragment without the rows that were deleted since.
-"""
+"""Compaction tasks and results as JSON: what they replace, what they made, and what they may still replace."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
-import numpy.typing as npt
-from google.protobuf import any_pb2, descriptor_pool, message_factory, timestamp_pb2
-from google.protobuf.descriptor_pb2 import FieldDescriptorProto as FieldProto
-from google.protobuf.descriptor_pb2 import FileDescriptorProto
 from lance import optimize as lance_optimize
 from lance.file import LanceFileReader
 
@@ -242,137 +229,3 @@ def validate_rewrite(head: Any, before: Dataset | None) -> None:
 
 def _prints(fragments: Iterable[Any]) -> Sources:
     return frozenset((int(f.id), fragment_print(f)) for f in fragments)
-
-
-TEXT, BYTES, NUMBER = FieldProto.TYPE_STRING, FieldProto.TYPE_BYTES, FieldProto.TYPE_UINT64
-ONE, MANY = FieldProto.LABEL_OPTIONAL, FieldProto.LABEL_REPEATED
-
-
-def message_classes(package: str, messages: Mapping[str, Mapping[str, tuple[Any, ...]]]) -> dict[str, Any]:
-    """The message classes by name, made here: compiled ones would be tied to the version of their compiler. Pure.
-
-    Args:
-        package: a name that nothing else in this process has.
-        messages: of each message its fields, as (number, type or name of a message, label if it is repeated).
-    """
-    file = FileDescriptorProto(name=f"{package}.proto", package=package, syntax="proto2")
-    file.dependency.extend([any_pb2.DESCRIPTOR.name, timestamp_pb2.DESCRIPTOR.name])
-    for name, fields in messages.items():
-        message = file.message_type.add(name=name)
-        for field, (number, kind, *label) in fields.items():
-            made = message.field.add(name=field, number=number, label=label[0] if label else ONE)
-            if isinstance(kind, str):
-                made.type_name = f".{kind}" if "." in kind else f".{package}.{kind}"
-            else:
-                made.type = kind
-    pool = descriptor_pool.Default()
-    pool.AddSerializedFile(file.SerializeToString())
-    return {n: message_factory.GetMessageClass(pool.FindMessageTypeByName(f"{package}.{n}")) for n in messages}
-
-
-_MADE = message_classes(
-    "omnigraph_ops.row_ids",
-    {
-        "Sequence": {"segments": (1, "Segment", MANY)},
-        "Segment": {
-            "range": (1, "Range"),
-            "range_with_holes": (2, "RangeWithHoles"),
-            "range_with_bitmap": (3, "RangeWithBitmap"),
-            "sorted_array": (4, "Numbers"),
-            "array": (5, "Numbers"),
-        },
-        "Range": {"start": (1, NUMBER), "end": (2, NUMBER)},
-        "RangeWithHoles": {"start": (1, NUMBER), "end": (2, NUMBER), "holes": (3, "Numbers")},
-        "RangeWithBitmap": {"start": (1, NUMBER), "end": (2, NUMBER), "bitmap": (3, BYTES)},
-        "Numbers": {"u16_array": (1, "Packed"), "u32_array": (2, "Packed"), "u64_array": (3, "Packed")},
-        "Packed": {"base": (1, NUMBER), "content": (2, BYTES)},
-    },
-)
-"""Of Lance's rowids.proto."""
-RowIdSequence, RowIdSegment = _MADE["Sequence"], _MADE["Segment"]
-_WIDTHS = {"u16_array": "<u2", "u32_array": "<u4", "u64_array": "<u8"}
-_BYTES_OF_A_RANGE = 12
-Ids = npt.NDArray[np.uint64]
-
-
-def with_safe_row_ids(result: str) -> str:
-    """A compaction result whose fragments list their row ids so that every Lance keeps them; the same ids. Pure."""
-    found = json.loads(result)
-    for fragment in found["new_fragments"]:
-        written = (fragment.get("row_id_meta") or {}).get("Inline")
-        if written is not None:
-            fragment["row_id_meta"] = {"Inline": list(safe_row_ids(bytes(written)))}
-    return json.dumps(found)
-
-
-def safe_row_ids(written: bytes) -> bytes:
-    """The same row ids in the same order, without a segment that has or gets gaps where an earlier one has rows. Pure.
-
-    Only a range gets no such gap: what is deleted of it later was its own.
-    """
-    segments = RowIdSequence.FromString(written).segments
-    values = [_values(segment) for segment in segments]
-    unsafe = set(_unsafe(segments, values))
-    if not unsafe:
-        return written
-    ends = {number: _breaks(values[number]) for number in unsafe}
-    whole = np.concatenate(values)
-    name, made = _width_of(whole), RowIdSequence()
-    ranges = sum(len(breaks) + 1 for breaks in ends.values())
-    if _BYTES_OF_A_RANGE * ranges > np.dtype(_WIDTHS[name]).itemsize * len(whole):
-        # Alone it has no earlier one.
-        content = (whole - whole.min()).astype(_WIDTHS[name]).tobytes()
-        made.segments.append(RowIdSegment(array={name: {"base": int(whole.min()), "content": content}}))
-    else:
-        for number, (segment, own) in enumerate(zip(segments, values, strict=True)):
-            made.segments.extend(map(_range, np.split(own, ends[number])) if number in unsafe else (segment,))
-    return bytes(made.SerializeToString())
-
-
-def _unsafe(segments: Sequence[Any], values: Sequence[Ids]) -> Iterator[int]:
-    """The segments between whose first and last id an earlier one has ids, but for ranges; by number. Pure."""
-    owners = np.repeat(np.arange(len(values)), [len(ids) for ids in values])
-    ids = np.concatenate([np.zeros(0, np.uint64), *values])
-    order = np.argsort(ids)
-    ids, owners = ids[order], owners[order]
-    for number, (segment, own) in enumerate(zip(segments, values, strict=True)):
-        if len(own) and not segment.HasField("range"):
-            between = slice(*np.searchsorted(ids, [own.min(), own.max()]))
-            if (owners[between] < number).any():
-                yield number
-
-
-def _breaks(ids: Ids) -> npt.NDArray[np.intp]:
-    """Where the next id is not the one after. Pure."""
-    return np.flatnonzero(ids[1:] != ids[:-1] + np.uint64(1)) + 1
-
-
-def _range(run: Ids) -> Any:
-    return RowIdSegment(range={"start": int(run[0]), "end": int(run[-1]) + 1})
-
-
-def _width_of(ids: Ids) -> str:
-    """The narrowest list that holds the distances of these ids from the lowest one. Pure."""
-    span = ids.max() - ids.min()
-    return next(name for name, kind in _WIDTHS.items() if span <= np.iinfo(kind).max)
-
-
-def _values(segment: Any) -> Ids:
-    """The row ids of a segment in the order of its rows. Pure."""
-    ((kind, value),) = segment.ListFields()
-    if kind.name in ("array", "sorted_array"):
-        return _numbers(value)
-    span = np.arange(value.start, value.end, dtype=np.uint64)
-    if kind.name == "range_with_holes":
-        return np.setdiff1d(span, _numbers(value.holes), assume_unique=True)
-    if kind.name == "range_with_bitmap":
-        bits = np.unpackbits(np.frombuffer(value.bitmap, np.uint8), count=len(span), bitorder="little")
-        return np.compress(bits == 1, span)
-    return span
-
-
-def _numbers(array: Any) -> Ids:
-    ((kind, packed),) = array.ListFields()
-    numbers: Ids = np.frombuffer(packed.content, _WIDTHS[kind.name]).astype(np.uint64)
-    numbers += np.uint64(packed.base)
-    return numbers

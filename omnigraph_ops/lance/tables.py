@@ -27,8 +27,8 @@ from omnigraph_ops.lance.rewrites import (
     data_bytes,
     metrics_of,
     with_fragments,
-    with_safe_row_ids,
 )
+from omnigraph_ops.lance.row_ids import with_safe_row_ids
 from omnigraph_ops.storage.scratch import native_scratch
 
 # Shapes of index details that the engine accepts as "this column is indexed", by requested type.
@@ -198,7 +198,8 @@ def _parts(task: Any, split: Split | None) -> Iterator[RewriteTask]:
 def execute_task(dataset: Dataset, payload: str) -> str:
     """Run one compaction task: writes data files, makes no version. Returns the result as JSON. Writes."""
     with lance_errors(f"rewrite fragments of {dataset.uri}"):
-        result = with_safe_row_ids(_CompactionTask.from_json(payload).execute(dataset).json())
+        made = _CompactionTask.from_json(payload).execute(dataset).json()
+        result = with_safe_row_ids(made, (f.metadata for f in dataset.get_fragments()))
     return with_limits(dataset, result)
 
 

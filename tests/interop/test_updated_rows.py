@@ -10,8 +10,10 @@ import pytest
 
 from omnigraph_ops.config.settings import Settings
 from omnigraph_ops.graph import open_graph
+from omnigraph_ops.models.optimize import RewritePolicy
 from omnigraph_ops.stages.optimize.run import optimize_all
 from tests.interop.engine import Engine, engine, people
+from tests.support.writers import entry_of
 
 pytestmark = pytest.mark.interop
 
@@ -105,6 +107,49 @@ def test_every_row_is_found_whoever_optimizes_last(tmp_path: Path, stamp: int, o
     step += 1
     load(sorted(said))
     assert sorted(str(row["key"]) for row in documents()) == sorted(said), "no key is there twice"
+
+
+def test_two_fragments_of_ours_can_be_merged_by_the_engine(tmp_path: Path) -> None:
+    """What is left of rows that were updated twice has gaps where the other fragment has rows."""
+    subject, graph = engine(3), tmp_path / "g.omni"
+    tiers = Settings(policy=RewritePolicy.TIERED, cutoff=2)
+
+    def load(*numbers: int) -> None:
+        rows = [{"key": f"k{n}", "n": n % 40, "body": "alpha"} for n in numbers]
+        subject.load(graph, [{"type": "Doc", "data": row} for row in rows], mode="merge")
+
+    def mutate(statement: str) -> None:
+        subject.run("mutate", "--store", str(graph), "-e", f"query q() {{ {statement} }}", "--quiet")
+
+    def optimized_in_tiers() -> None:
+        assert not optimize_all(open_graph(str(graph), tiers)).failed
+
+    def updated_twice() -> None:
+        mutate('update Doc set { body: "omega" } where n = 17')
+        mutate('update Doc set { body: "omega" } where key = "k200"')
+
+    subject.init(graph, DOC)
+    load(*range(1_500))
+    mutate("delete Doc where n = 7")
+    mutate('update Doc set { body: "beta" } where n = 9')
+    mutate('update Doc set { body: "beta" } where key = "k100"')
+    optimized(graph)
+    mutate("delete Doc where n = 8")
+    mutate('update Doc set { body: "delta" } where n = 13')
+    load(*range(1_500, 1_540))
+    optimized_in_tiers()
+    load(*range(1_540, 1_580))
+    updated_twice()
+    optimized_in_tiers()
+    updated_twice()
+    assert len(open_graph(str(graph)).open_head(entry_of(open_graph(str(graph)), "node:Doc")).get_fragments()) > 2
+    subject.optimize(graph)
+    documents = [json.loads(row)["data"] for row in subject.export(graph)]
+    query = 'query q() { match { $d: Doc search($d.body, "alpha") } return { $d.key } }'
+    hits = json.loads(subject.run("query", "q", "--store", str(graph), "-e", query, "--json").stdout)["rows"]
+    assert {row["d.key"] for row in hits} == {row["key"] for row in documents if row["body"] == "alpha"}
+    load(*(int(row["key"][1:]) for row in documents[:400]))
+    assert len(subject.export(graph)) == len(documents), "no key is there twice"
 
 
 def found(subject: Engine, graph: Path, word: str) -> set[str]:
