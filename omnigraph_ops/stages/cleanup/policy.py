@@ -140,7 +140,7 @@ def removable(
     if between_pins:
         return tuple(free), None
     below = tuple(v for v in free if v < protection.floor)
-    blocked = any(v > protection.floor for v in wanted)
+    blocked = any(v > protection.floor for v in free)
     return below, f"version {protection.floor}: {protection.floor_reason}" if blocked else None
 
 

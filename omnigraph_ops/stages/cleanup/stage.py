@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 from pydantic import ConfigDict, model_validator
@@ -53,6 +53,7 @@ ORPHANED_FORKS = "orphaned forks"
 
 _NO_POLICY = RetentionPolicy()
 _OPENABLE = re.compile(r"^commit \S+ can be opened$")
+_STOP = re.compile(r"^version \d+: ")
 _SMALL_KEEP = 3
 _MOST_REASONS = 10
 _MOST_ROWS = 200
@@ -183,14 +184,15 @@ class Cleanup(PartedStage[CleanupRequest, CleanupPlan, CleanupReport]):
         return [*said, count(forks, "orphaned fork")] if forks else said
 
     def attention(self, plan: CleanupPlan, drift: Sequence[DriftFinding] | None) -> list[str]:
-        return list(by_cause(("", t.table_key, f"not cleaned: {t.refused}") for t in plan.tables if t.refused))
+        refused = by_cause(("", t.table_key, f"not cleaned: {t.refused}") for t in plan.tables if t.refused)
+        return [*refused, *_stopped(plan)]
 
     def left_out(self, plan: CleanupPlan) -> CleanupReport | None:
         rows = [CleanupStats(table_key=t.table_key, error=t.refused) for t in plan.tables if t.is_damaged]
         return CleanupReport.of(plan.uri, plan.policy, rows) if rows else None
 
     def nothing_to_do(self, plan: CleanupPlan) -> str | None:
-        return "nothing to remove" if plan.is_empty else None
+        return "; ".join(("nothing to remove", *_stopped(plan))) if plan.is_empty else None
 
     def too_young(self, of: CleanupRequest | CleanupPlan) -> str | None:
         """By its ages, versions younger than an hour go. Pure."""
@@ -247,7 +249,9 @@ def plan_view(plan: CleanupPlan) -> View:
     )
     forks = tuple((f.table_key, f.branch, counted(len(f.files)), size_of(f.files)) for f in plan.orphaned_forks)
     kept = tuple((f.table_key, f.branch, f.error or "") for f in plan.kept_forks)
-    untouched = tuple(t.table_key for t in plan.tables if not t.versions and not t.refused)
+    untouched = [t for t in plan.tables if not t.versions and not t.refused]
+    free = (t.table_key for t in untouched if not t.blocked_by)
+    stopped = by_cause(("", t.table_key, f"stops at {t.blocked_by}") for t in untouched if t.blocked_by)
     return View.of(
         f"cleanup plan {plan.uri} ({plan.policy}) — {count(plan.total_versions, 'version')}, "
         f"{count(plan.total_files, 'file')}, {human_bytes(plan.total_bytes)} across {count(len(plan.tables), 'table')}",
@@ -256,7 +260,7 @@ def plan_view(plan: CleanupPlan) -> View:
         Section.table("Orphaned forks removed", ("Table", "Fork", "Files", "About"), forks, most=_MOST_ROWS),
         Section.table("Orphaned forks kept", ("Table", "Fork", "Why it stays"), kept, most=_MOST_ROWS),
         Section.table("Protected versions", held, protected, most=_MOST_ROWS),
-        Section(title="Nothing to remove", lines=untouched),
+        Section(title="Nothing to remove", lines=(*free, *stopped)),
         files_section((f.path, f.kind, human_bytes(f.size)) for f in plan.files),
         facts=(
             ("Removes", _total(plan)),
@@ -264,6 +268,19 @@ def plan_view(plan: CleanupPlan) -> View:
             *sealed_facts(plan),
         ),
     )
+
+
+def _stopped(plan: CleanupPlan) -> Iterator[str]:
+    """What keeps versions that the policy would let go, a sentence for each branch. Pure."""
+    found: dict[str, list[str]] = {}
+    for table in plan.tables:
+        if table.blocked_by:
+            found.setdefault(_STOP.sub("", table.blocked_by), []).append(table.table_key)
+    for why, tables in found.items():
+        yield (
+            f"cleanup stops at an old version of {count(len(tables), 'table')} ({some(tables)}): {why}; for newer "
+            "versions to go, delete the branch if nobody needs it, or set between_pins (in the shell --between-pins)"
+        )
 
 
 def _total(plan: CleanupPlan) -> str:

@@ -76,6 +76,15 @@ def test_the_floor_stops_the_range_and_says_why() -> None:
     assert removable((1, 2, 3, 4), protection(3), between_pins=False) == ((1, 2), "version 3: published on main")
 
 
+def test_the_floor_stops_nothing_where_all_above_it_is_held_anyway() -> None:
+    assert removable((1, 2, 3, 4), protection(3, 4), between_pins=False) == ((1, 2), None)
+
+
+def test_the_floor_stops_no_expiry_that_is_at_its_limit_below_it() -> None:
+    expiry = SnapshotExpiry(expire_limit=1)
+    assert removable((1, 2, 3, 4), protection(3), between_pins=False, expiry=expiry) == ((1,), None)
+
+
 def test_reaching_the_floor_itself_blocks_nothing() -> None:
     assert removable((1, 2), protection(3), between_pins=False) == ((1, 2), None)
 

@@ -90,6 +90,30 @@ def test_a_plan_shows_refused_untouched_and_forks() -> None:
     assert "They cannot be brought back." in shown
 
 
+def test_a_branch_that_ends_a_cleanup_is_named_wherever_nothing_goes() -> None:
+    """A branch that nobody used ended cleanup for good, and every night only said "nothing to remove"."""
+    tables = [
+        replace(
+            TABLES[2], table_key=f"node:T{n}", pinned_version=35, blocked_by=f"version {11 + n}: branch 'idle' reads it"
+        )
+        for n in range(3)
+    ]
+    plan = replace(PLAN, tables=(TABLES[2], *tables), orphaned_forks=())
+    (section,) = (s for s in STAGE.view(plan).sections if s.title == "Nothing to remove")
+    assert section.lines == (
+        "edge:Knows",
+        "node:T0, node:T1, node:T2: stops at version 11: branch 'idle' reads it "
+        "(the others name their own files, versions and sizes)",
+    )
+    said = (
+        "cleanup stops at an old version of 3 tables (node:T0, node:T1, node:T2): branch 'idle' reads it; for newer "
+        "versions to go, delete the branch if nobody needs it, or set between_pins (in the shell --between-pins)"
+    )
+    assert STAGE.nothing_to_do(plan) == f"nothing to remove; {said}"
+    assert STAGE.attention(plan, None) == [said]
+    assert STAGE.attention(PLAN, None)[-1].startswith("cleanup stops at an old version of 1 table (node:Person): ")
+
+
 def test_commits_that_can_be_opened_are_one_row_of_a_plan() -> None:
     """Each names its own commit: an expiry of a graph with 200 of them listed 200 lines."""
     openable = {version: (f"commit 01J{version} can be opened",) for version in range(1, 13)}
