@@ -6,6 +6,9 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from enum import StrEnum
 
+GIVEN_UP_SECONDS = 7 * 86_400
+"""A DAG run that Airflow does not know counts as over so long after its last sign of life: no run waits that long."""
+
 
 class RunOutcome(StrEnum):
     """What came of a run, or of one table in it. What was skipped is never a success."""

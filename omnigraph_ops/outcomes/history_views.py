@@ -7,6 +7,7 @@ from dataclasses import asdict
 from datetime import UTC, datetime
 
 from omnigraph_ops.models.history import (
+    GIVEN_UP_SECONDS,
     HistoryList,
     RunDecision,
     RunOutcome,
@@ -17,6 +18,7 @@ from omnigraph_ops.models.history import (
     UnsettledRun,
 )
 from omnigraph_ops.quantities import human_bytes, moment, took
+from omnigraph_ops.views.markdown import human_seconds
 from omnigraph_ops.views.view import Section, View, csv_table
 
 _UNKNOWN = ""
@@ -98,7 +100,10 @@ def _unsettled(run: UnsettledRun) -> str:
     if not run.at_work:
         state = "interrupted; the next command that writes to the graph records it"
     elif header.dag_id:  # only Airflow knows whether it goes on, and a command of the shell cannot ask it
-        state = "no report yet; if it ended without one, the next recovery check of a DAG on this graph records it"
+        state = (
+            "no report yet; if it ended without one, the next recovery check of a DAG on this graph records it; "
+            f"if Airflow does not know the run any more, {human_seconds(GIVEN_UP_SECONDS)} after its last sign of life"
+        )
     else:
         state = "at work"
     return f"{header.verb} of {header.triggered_by} since {moment(header.started_at_us)}: {state} ({header.run_id})"

@@ -20,7 +20,7 @@ from omnigraph_ops import serde
 from omnigraph_ops.coordination.state import TASKS_DIR, Records, refuse
 from omnigraph_ops.errors import InvalidInput, LeaseHeld
 from omnigraph_ops.graph.graph import Graph
-from omnigraph_ops.models.history import RunHeader, RunRecord, UnsettledRun
+from omnigraph_ops.models.history import GIVEN_UP_SECONDS, RunHeader, RunRecord, UnsettledRun
 from omnigraph_ops.models.runs import TaskAttempt
 from omnigraph_ops.outcomes import history, run_journal
 from omnigraph_ops.outcomes.audit_log import AuditEvent, audit_end
@@ -34,8 +34,6 @@ from omnigraph_ops.storage.store import Storage
 
 _LEFT, _RECORDED = "left.json", "recorded.json"
 _KEPT_SECONDS = 30 * 86_400
-_GIVEN_UP_SECONDS = 7 * 86_400
-"""Longer than a run waits for anything."""
 _NO_REPORT = "the run ended without its report"
 
 
@@ -302,7 +300,7 @@ def _idle_seconds(files: Sequence[Stored]) -> float:
 
 def _unsettled(storage: Storage, files: Sequence[Stored]) -> UnsettledRun | None:
     """Which run the files are of, None where none of them tells. Reads."""
-    at_work = _idle_seconds(files) < _GIVEN_UP_SECONDS
+    at_work = _idle_seconds(files) < GIVEN_UP_SECONDS
     units = sum(bool(run_journal.UNIT_FILE.fullmatch(f.path)) for f in files)
     damaged: InvalidInput | None = None
     for file in files:

@@ -331,7 +331,9 @@ def test_the_shell_lists_a_run_without_its_report_and_records_it_after_a_week(
     shell = runner(capsys)
     Cleanup(graph).here()
     assert [run["at_work"] for run in shell("history", graph.uri, "--json").json["unsettled"]] == [True]
-    assert ": no report yet; if it ended without one, " in shell("history", graph.uri).out
+    listed = shell("history", graph.uri).out
+    assert ": no report yet; if it ended without one, " in listed
+    assert "; if Airflow does not know the run any more, 7 days after its last sign of life (" in listed
     age(Path(graph.uri, TASKS_DIR), days=8)
     assert shell("history", graph.uri, "--json").json["unsettled"] == []
     found = history.read_run(graph, WHOLE)
