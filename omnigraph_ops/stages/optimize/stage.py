@@ -237,8 +237,10 @@ def written(report: OptimizeReport) -> str:
     """What the run wrote against what was loaded since the run before, in one sentence. Pure."""
     told = [t for t in report.tables if t.bytes_ingested is not None]
     unknown = sum(t.committed and t.bytes_ingested is None for t in report.tables)
-    planned = human_bytes(report.bytes_planned)
-    text = f"rewrote {human_bytes(report.bytes_rewritten)} (data and indexes, planned {planned})"
+    # A later attempt does not know what one before it planned.
+    known = all(t.bytes_planned for t in report.tables if t.bytes_rewritten)
+    planned = f", planned {human_bytes(report.bytes_planned)}" if known else ""
+    text = f"rewrote {human_bytes(report.bytes_rewritten)} (data and indexes{planned})"
     if told and report.bytes_ingested is not None:
         text += f"; {human_bytes(report.bytes_ingested)} were loaded since the last run"
     if report.write_amplification is not None:

@@ -14,7 +14,7 @@ from omnigraph_ops.models.optimize import (
     TablePlan,
     TableStats,
 )
-from omnigraph_ops.stages.optimize.stage import OptimizeStage, PlanOptimize, plan_view, report_view
+from omnigraph_ops.stages.optimize.stage import OptimizeStage, PlanOptimize, plan_view, report_view, written
 from omnigraph_ops.views.view import plain_text
 
 PENDING = PendingIndex(column="embedding", reason="column has no non-null vectors to train on yet")
@@ -105,6 +105,13 @@ def test_optimize_says_what_it_wrote_and_for_how_much_that_was_loaded() -> None:
         "rewrote 4.0 KiB (data and indexes, planned 4.5 KiB); 1.0 KiB were loaded since the last run, write "
         "amplification 3; how much was loaded is not known for 1 table"
     )
+
+
+def test_what_a_killed_attempt_planned_is_not_called_zero() -> None:
+    known = TableStats(table_key="node:A", committed=True, bytes_rewritten=1024, bytes_planned=512)
+    told = TableStats(table_key="node:B", committed=True, bytes_rewritten=1024)
+    for tables in ((told,), (known, told)):
+        assert written(OptimizeReport.of("/g", tables)).startswith(f"rewrote {len(tables)}.0 KiB (data and indexes); ")
 
 
 def _under_another_root(key: str) -> str:
