@@ -54,7 +54,7 @@ class UnknownFile:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SkippedDataset:
-    """A dataset whose references could not all be read: nothing of it is a candidate."""
+    """A dataset that is left out, and why: nothing goes, or only dead branches where an optimize is at work on it."""
 
     path: str
     reason: str

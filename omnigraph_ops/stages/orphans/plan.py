@@ -17,12 +17,19 @@ from omnigraph_ops.graph.lance_manifest import stored_versions
 from omnigraph_ops.graph.layout import now_us
 from omnigraph_ops.graph.references import datasets_to_read
 from omnigraph_ops.lance.gateway import lance_errors
-from omnigraph_ops.models.orphans import SAFE_AGE_SECONDS, FilesInParts, OrphanGroup, OrphanKind, OrphansPlan
+from omnigraph_ops.models.orphans import (
+    SAFE_AGE_SECONDS,
+    FilesInParts,
+    OrphanGroup,
+    OrphanKind,
+    OrphansPlan,
+    SkippedDataset,
+)
 from omnigraph_ops.parallel import in_parallel
 from omnigraph_ops.progress import SILENT, Progress
 from omnigraph_ops.stages.orphans.candidates import Folders, Group, Sorted, Totals, described
 from omnigraph_ops.stages.orphans.inventory_file import Inventory
-from omnigraph_ops.stages.orphans.survey import Survey, check_age, reasons_to_keep, survey
+from omnigraph_ops.stages.orphans.survey import Judge, Survey, check_age, reasons_to_keep, survey
 from omnigraph_ops.storage.inventory import Stored
 
 _REPORT_EVERY = 10_000
@@ -104,7 +111,7 @@ def plan_orphans(
             folders=found.folders,
             groups=tuple(groups[path] for path in sorted(groups)),
             unknown=tuple(sorted(seen.unknown, key=lambda f: f.path)),
-            skipped=found.look.judge.references.skipped,
+            skipped=(*found.look.judge.references.skipped, *_worked_on(found.look.judge)),
             held_back=found.look.held_back,
             listed_files=seen.files,
             listed_bytes=seen.bytes,
@@ -150,6 +157,14 @@ def dropped_to_keep(graph: Graph, look: Survey, datasets: Iterable[str]) -> dict
         why = f"{skipped[0].path} could not be read, so what it refers to is unknown"
         return dict.fromkeys(wanted, why)
     return reasons_to_keep(graph, look.view, wanted, look.cutoff) if wanted else {}
+
+
+def _worked_on(judge: Judge) -> Iterator[SkippedDataset]:
+    """The datasets that are left out because an optimize is at work on them. Pure."""
+    why = "an optimize of its table is at work and may need files that nothing refers to yet; plan again later"
+    for path in sorted(judge.worked_on & judge.live):
+        if not judge.references.is_skipped(path):
+            yield SkippedDataset(path=path, reason=why)
 
 
 def _decide_groups(graph: Graph, found: Searched) -> dict[str, OrphanGroup]:

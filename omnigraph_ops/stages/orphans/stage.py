@@ -231,7 +231,7 @@ def plan_view(plan: OrphansPlan) -> View:
         Section.table("Goes", ("Where", "What", "Files", "About"), _places(plan), most=_MOST_ROWS),
         Section.table("Stays", stays, kept, most=_MOST_ROWS),
         Section(
-            title="Could not be read, so nothing of it goes",
+            title="Not searched for orphans",
             lines=tuple(f"{s.path}: {s.reason}" for s in plan.skipped),
             most=_MOST_ROWS,
         ),
