@@ -167,10 +167,15 @@ class TablePlan:
         return self.rewrite_bytes + self.index_bytes
 
     @property
+    def is_seen(self) -> bool:
+        """Whether somebody looked into the table: the figures of others are not known, rather than 0. Pure."""
+        return self.decision not in {OptimizeDecision.SKIPPED, OptimizeDecision.FAILED}
+
+    @property
     def before(self) -> Measured:
-        """How the table stood. Pure."""
-        if not (self.fragments or self.rows):
-            return Measured(version=self.read_version)  # nobody looked into it
+        """How the table stood; only its version where nobody looked into it. Pure."""
+        if not self.is_seen:
+            return Measured(version=self.read_version)
         return Measured(version=self.read_version, rows=self.rows, fragments=self.fragments, data_bytes=self.data_bytes)
 
 
@@ -216,7 +221,9 @@ class OptimizePlan(StagePlan):
             )
 
     def graph_before(self) -> Measured:
-        """All tables together. Pure."""
+        """All tables together; only the version where nobody looked into one of them. Pure."""
+        if not all(t.is_seen for t in self.tables):
+            return Measured(version=self.graph_version)
         return Measured(
             version=self.graph_version,
             rows=sum(t.rows for t in self.tables),

@@ -282,11 +282,15 @@ def _graph_before(results: RunResults, tables: Iterable[TableRecord]) -> Measure
     known, after = results.before.graph, results.after.graph
     said: Measured | None = next(filter(None, (plan.graph_before() for plan in results.plans.values())), None)
     if said is not None:
-        return said if known.version is None else replace(said, version=known.version)
-    if after.fragments is None:
+        known = said if known.version is None else replace(said, version=known.version)
+    if known.fragments is not None or after.fragments is None:
         return known
-    maintained = [t.work for t in tables if t.after.fragments is not None]
-    return replace(known, fragments=after.fragments + sum(w.fragments_removed - w.fragments_added for w in maintained))
+    maintained = [t for t in tables if t.after.fragments is not None]
+    # What a repair published of a table that no plan looked into was not counted by anybody.
+    if said is not None and any(t.before.fragments is None and t.before.version != t.after.version for t in maintained):
+        return known
+    moved = sum(t.work.fragments_removed - t.work.fragments_added for t in maintained)
+    return replace(known, fragments=after.fragments + moved)
 
 
 def table_of(graph: Graph) -> HistoryTable:

@@ -197,6 +197,49 @@ def test_without_a_plan_the_fragments_before_follow_from_what_was_removed() -> N
     assert (run.before.version, run.before.fragments) == (1, 9)
 
 
+@pytest.mark.parametrize(
+    ("left", "published", "before"),
+    [
+        (PlanDecision.NO_OP, 4, Measured(version=7, rows=90, fragments=9, data_bytes=900)),
+        (PlanDecision.SKIPPED, 4, Measured(version=7, fragments=25)),
+        (PlanDecision.SKIPPED, 5, Measured(version=7)),
+        (PlanDecision.FAILED, 4, Measured(version=7)),
+    ],
+    ids=["empty", "frozen", "drifted and repaired", "not looked at"],
+)
+def test_the_time_before_of_a_graph_is_told_as_far_as_every_table_is_known(
+    left: PlanDecision, published: int, before: Measured
+) -> None:
+    done = TablePlan(
+        table_key="node:A",
+        decision=PlanDecision.OPTIMIZE,
+        read_version=4,
+        lance_head_version=4,
+        rows=90,
+        fragments=9,
+        data_bytes=900,
+    )
+    other = TablePlan(
+        table_key="node:B",
+        decision=left,
+        read_version=4,
+        lance_head_version=5,
+        error="the store did not answer" if left is PlanDecision.FAILED else None,
+    )
+    run = made(
+        OptimizePlan(uri="/g", stamp=6, graph_version=7, tables=(done, other)),
+        optimized(TableStats(table_key="node:A", committed=True, fragments_removed=9, fragments_added=1)),
+        after=Snapshot(
+            graph=Measured(version=8, fragments=17),
+            tables=(
+                ("node:A", Measured(version=6, fragments=1)),
+                ("node:B", Measured(version=published, fragments=16)),
+            ),
+        ),
+    )
+    assert run.before == before
+
+
 def test_a_run_that_a_freeze_kept_from_tables_had_something_to_do() -> None:
     row = TableCleanupPlan(
         table_key="node:A", table_path="nodes/a", pinned_version=9, lance_head_version=9, versions=(), refused="/g"

@@ -532,7 +532,7 @@ def planned_runs() -> dict[str, Any]:
     )
     tables = (
         table_plan(PERSON, rows=9, fragments=3, data_bytes=99),
-        table_plan(KNOWS, skipped=SkipReason.DRIFT),
+        table_plan(KNOWS, decision=OptimizeDecision.SKIPPED, skipped=SkipReason.DRIFT),
         table_plan(GONE, decision=OptimizeDecision.FAILED, error="cannot be looked at"),
     )
     plan = OptimizePlan(uri="/g", stamp=6, graph_version=8, tables=tables)
