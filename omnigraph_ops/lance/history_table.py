@@ -137,6 +137,7 @@ def points_of(table: pa.Table) -> tuple[TableTrendPoint, ...]:
         TableTrendPoint(
             run_id=row["run_id"],
             started_at_us=_us(row["started_at"]) or 0,
+            ended_at_us=_us(row["ended_at"]) or 0,
             verb=row["verb"],
             table=_table_record(row),
         )

@@ -229,6 +229,7 @@ class TableTrendPoint:
 
     run_id: str
     started_at_us: int
+    ended_at_us: int
     verb: str
     table: TableRecord
 

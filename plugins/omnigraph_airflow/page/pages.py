@@ -236,8 +236,8 @@ def graph_page(access: Access, looks: Looks, graph: ListedGraph, *, most: int | 
 
 
 def charts_of(runs: Sequence[RunRecord]) -> tuple[Chart, ...]:
-    """How the graph changed over its runs, which are given newest first. Pure."""
-    told = [(r.header.started_at_us, r.outcome, r) for r in runs[::-1]]
+    """How the graph changed over its runs. Pure."""
+    told = [(r.ended_at_us, r.outcome, r) for r in runs]
     found = (
         _over(told, "Health score", lambda r: r.after.score, texts.whole),
         _over(told, "Fragments", lambda r: r.after.fragments, texts.whole),
@@ -259,8 +259,10 @@ def _over(
     *,
     bars: bool = False,
 ) -> Chart | None:
-    """One figure over the runs; `told` has when each began, how it ended and what to pick the figure from. Pure."""
-    values = [Value(when=texts.day(at), number=pick(of), failed=ended is RunOutcome.FAILED) for at, ended, of in told]
+    """One figure over the runs; `told` has when each ended, how, and what to pick the figure from. Pure."""
+    # Not by their start: a run that was cleared was measured at its second end.
+    runs = sorted(told, key=lambda run: run[0])
+    values = [Value(when=texts.day(at), number=pick(of), failed=how is RunOutcome.FAILED) for at, how, of in runs]
     return chart(title, values, text, bars=bars)
 
 
@@ -299,8 +301,8 @@ def table_page(looks: Looks, graph: ListedGraph, key: str) -> TablePage:
 
 
 def _charts(points: Sequence[TableTrendPoint]) -> tuple[Chart, ...]:
-    """How the table changed over its runs, which are given newest first. Pure."""
-    told = [(p.started_at_us, p.table.outcome, p.table) for p in points[::-1]]
+    """How the table changed over its runs. Pure."""
+    told = [(p.ended_at_us, p.table.outcome, p.table) for p in points]
     found = (
         _over(told, "Health score", lambda t: t.after.score, texts.whole),
         _over(told, "Fragments", lambda t: t.after.fragments, texts.whole),

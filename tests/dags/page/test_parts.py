@@ -8,16 +8,17 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from omnigraph_airflow.page import rendering, texts
+from omnigraph_airflow.page import pages, rendering, texts
 from omnigraph_airflow.page.listing import DagFacts, ListedGraph, NewestRun, OpenQuestion, questions_by_graph
 from omnigraph_airflow.page.pages import GraphRow, Overview, _row
 from omnigraph_airflow.page.reads import Look, plan_view
 from omnigraph_airflow.page.rendering import Value, chart, render
 
+from omnigraph_ops.lance.history_table import points_of, rows_of
 from omnigraph_ops.models.history import Measured, RunOutcome, RunRecord
 from omnigraph_ops.stages.registry import planned
 from omnigraph_ops.views.markdown import PAGE_ROWS
-from tests.support.history import record
+from tests.support.history import DAY_US, record, table
 from tests.support.large_plans import MANY, large_cleanup
 
 pytestmark = [pytest.mark.airflow, pytest.mark.xdist_group("airflow")]
@@ -81,6 +82,25 @@ def test_a_chart_reaches_from_the_lowest_to_the_highest_value() -> None:
 def test_a_change_that_the_figures_do_not_show_is_none() -> None:
     drawn = chart("Data", [Value(when=str(n), number=1_600_000 + n) for n in range(2)], texts.size)
     assert drawn is not None and drawn.change == "as at first"
+
+
+def test_charts_are_in_the_order_in_which_runs_were_measured() -> None:
+    """Of a run that was cleared later, the start is the first one and the figures are the newest."""
+    later, cleared = (
+        record(
+            name,
+            started_at_us=start,
+            ended_at_us=end,
+            after=Measured(data_bytes=count, fragments=count),
+            tables=(table(after=Measured(rows=count)),),
+        )
+        for name, start, end, count in (("later", 2 * DAY_US, 3 * DAY_US, 1515), ("cleared", DAY_US, 4 * DAY_US, 1796))
+    )
+    points = [point for run in (later, cleared) for point in points_of(rows_of(run).slice(1))]
+    drawn = {c.title: c for c in (*pages.charts_of((later, cleared)), *pages._charts(points))}
+    told = [(drawn[title].latest, drawn[title].change) for title in ("Fragments", "Rows")]
+    assert told == [("1,796", "▲ from 1,515")] * 2
+    assert (drawn["Rows"].first, drawn["Rows"].last) == ("Jan 04, 00:00", "Jan 05, 00:00")
 
 
 def test_a_run_that_does_not_know_the_figure_breaks_the_line() -> None:

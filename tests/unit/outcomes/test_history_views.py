@@ -24,7 +24,7 @@ RUN = record(
     notes=(f"backup 1: 2 files, at {EVIL}",),
     tables=(table(EVIL, error=EVIL, outcome=RunOutcome.FAILED), table("node:B", stages=(), reason="deferred_budget")),
 )
-POINT = TableTrendPoint(run_id=RUN.run_id, started_at_us=1, verb="optimize", table=RUN.tables[0])
+POINT = TableTrendPoint(run_id=RUN.run_id, started_at_us=1, ended_at_us=2, verb="optimize", table=RUN.tables[0])
 TREND = TableTrend(uri=EVIL, table_key=EVIL, points=(POINT,))
 VIEWS = [list_view(HistoryList(uri=EVIL, runs=(RUN,))), run_view(RUN), trend_view(TREND)]
 
