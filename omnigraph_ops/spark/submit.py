@@ -189,7 +189,8 @@ def reason(log: str) -> str:
     own = [line for line in lines if line.startswith("Error: ") and "JNI" not in line]
     errors = [line for line in lines if " ERROR " in line and "Error initializing SparkContext" not in line]
     causes = errors or [line for line in lines if "Exception: " in line or "OutOfMemoryError: " in line]
-    others = [line for line in lines if " INFO " not in line]
+    # Java warns of modules that Spark uses, which harms nothing.
+    others = [line for line in lines if " INFO " not in line and not line.startswith("WARNING: ")]
     said = (own[-1:] or causes[:1] or others[-1:] or ["it said nothing"])[0]
     return said.removeprefix("Error: ").rpartition("Exception: ")[2].rpartition(" ERROR ")[2].rstrip(". ")
 

@@ -103,16 +103,17 @@ def test_a_table_of_a_lot_that_fails_is_named_alone(root: Path, monkeypatch: pyt
     assert [words[n + 1] for n, word in enumerate(words) if word == "--table"] == [PERSON, "edge:Knows"]
 
 
+_KILLED = (
+    "the job rewrite was killed (SIGKILL) and left no outcome: a person did that, or the system when memory ran out"
+)
+
+
 @pytest.mark.parametrize(
     ("leaves", "message"),
     [
-        (None, "Cannot execute: spark-submit. Error code is: 137"),
+        (None, _KILLED),
         (SubmitOutcome(error="the store did not answer"), "the store did not answer"),
-        (
-            SubmitOutcome(),
-            "the job rewrite was killed (SIGKILL) and left no outcome: a person did that, or the system when memory "
-            "ran out",
-        ),
+        (SubmitOutcome(), _KILLED),
     ],
     ids=["killed driver", "transient error", "driver killed at work"],
 )
@@ -121,12 +122,18 @@ def test_what_the_next_submit_can_finish_is_repeated(
 ) -> None:
     from airflow.sdk.exceptions import AirflowFailException
 
-    log = "\nLast log lines:\nedge:Knows: folding and building 3 indexes in tasks" if leaves is not None else ""
-    said = f"Cannot execute: spark-submit. Error code is: 137.{log}"
+    last = "WARNING: Using incubator modules: x" if leaves is None else "edge:Knows: folding 3 indexes in tasks"
+    said = f"Cannot execute: spark-submit. Error code is: 137.\nLast spark-submit output:\n{last}"
     error, instance = run(root, monkeypatch, leaves=leaves, dies=said)
     assert str(error) == message
     assert not isinstance(error, AirflowFailException)
     assert instance.pushed["failure"][0]["message"] == message
+
+
+def test_a_warning_of_java_is_no_reason(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    said = "Cannot execute: x. Error code is: 1.\nLast spark-submit output:\nWARNING: Using incubator modules: x"
+    error, _ = run(root, monkeypatch, leaves=None, dies=said)
+    assert str(error) == "the job rewrite ended with code 1 and no outcome: it said nothing"
 
 
 def test_what_the_application_calls_final_is_not_repeated(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -41,6 +41,8 @@ _LINES_KEPT = 500
 """Of the output of a submit. Of the provider's 20 none says why where a master is dead: they are one Java stack."""
 _EXIT_CODE = re.compile(r"Error code is: (-?\d+)")
 """As the provider tells it."""
+_OUTPUT = "Last spark-submit output:\n"
+"""What it says before the lines that it kept."""
 _WITHOUT_CONNECTION = "yarn"
 """The master of a provider that could not read its connection."""
 RESULT = (
@@ -218,7 +220,7 @@ def _value_at(storage: Storage, path: str, value: type[T], *, job: str, said: st
     try:
         outcome: SubmitOutcome[T] = serde.from_json(SubmitOutcome[value], storage.read(path))  # type: ignore[valid-type]
     except FileNotFoundError:  # it died before it could
-        raise StorageError(reason(said)) from None
+        raise StorageError(_lost(job, said)) from None
     storage.delete(path)
     if outcome.value is not None:
         return outcome.value
@@ -241,9 +243,9 @@ def driver_variables(address: Address, hook: SparkSubmitHook) -> dict[str, str]:
 
 
 def _lost(job: str, said: str) -> str:
-    """How a job ended that had begun and left no outcome: its last lines are of its work. Pure."""
-    code = _EXIT_CODE.search(said)
-    return f"the job {job} {ended(int(code[1]), reason(said))}" if code else reason(said)
+    """How a job ended that left no outcome: of one that was killed the last lines are not the reason. Pure."""
+    code, why = _EXIT_CODE.search(said), reason(said.rpartition(_OUTPUT)[2])
+    return f"the job {job} {ended(int(code[1]), why)}" if code else why
 
 
 class SubmitRewriteOperator(OptimizeLotOperator, SubmitJobOperator):

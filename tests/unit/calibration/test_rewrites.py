@@ -100,6 +100,7 @@ def test_submits_know_credentials_and_no_settings(tmp_path: Path, monkeypatch: p
             "there is nothing at /a",
         ),
         ("spark-class: No such file or directory\n", "spark-class: No such file or directory"),
+        ("no space left\nWARNING: Using incubator modules: jdk.incubator.vector\n", "no space left"),
         ("", "it said nothing"),
     ],
 )
