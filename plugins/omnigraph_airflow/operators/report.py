@@ -268,7 +268,7 @@ def _retried(left: TaskJournals, states: Mapping[str, str | None]) -> Iterator[t
         mine = [one for one in left.left if one.task.instance == name]
         tries = [one for one in mine if one.header.started_at_us == began]
         known = {one.task.try_number for one in mine}
-        # One that died before it opened the graph left nothing there. Tries are counted on where a run is cleared.
+        # One that died before it noted anything left nothing there. Tries are counted on where a run is cleared.
         lost = [number for number in range(1, last.task.try_number) if number not in known]
         if end is None or len(tries) + len(lost) == 1:
             continue
@@ -276,7 +276,7 @@ def _retried(left: TaskJournals, states: Mapping[str, str | None]) -> Iterator[t
         tables |= {f.table_key for one in tries for f in one.results.failures if f.table_key}
         tables = tables or {done.table_key for outcome in outcomes_of(last.results) for done in outcome.tables}
         subject = " ".join(filter(None, (last.task.task_id, some(sorted(tables), _MOST_NAMED)))) if tables else name
-        ends = dict.fromkeys(lost, "was killed before it began, or lost its worker")
+        ends = dict.fromkeys(lost, "was killed, or lost its worker or the API server, before it could say why")
         ends |= {one.task.try_number: _end_of(one) for one in tries[:-1]} | {last.task.try_number: end}
         causes = {number: cause_of(how) for number, how in ends.items()}
         told = [f"try {n} {'likewise' if causes[n] == causes.get(n - 1) else ends[n]}" for n in sorted(ends)]
