@@ -40,7 +40,9 @@ _MADE = message_classes(
 """Of Lance's rowids.proto."""
 RowIdSequence, RowIdSegment = _MADE["Sequence"], _MADE["Segment"]
 _WIDTHS = {"u16_array": "<u2", "u32_array": "<u4", "u64_array": "<u8"}
-_BYTES_OF_A_RANGE, _MOST_RANGES = 12, 2**16
+_BYTES_OF_A_RANGE = 12
+_MOST_RANGES = 2**14
+"""Of a fragment: each manifest has the row ids of all of them."""
 Ids = npt.NDArray[np.uint64]
 
 
@@ -51,19 +53,27 @@ def with_safe_row_ids(result: str, fragments: Iterable[Any] = ()) -> str:
         fragments: of the table. An engine may merge those that stay with what was made, and behind them.
     """
     found = json.loads(result)
-    gone = {int(fragment["id"]) for fragment in found["original_fragments"]}
-    spans = [span for fragment in fragments if int(fragment.id) not in gone for span in _spans(fragment)]
-    for fragment in found["new_fragments"]:
-        written = (fragment.get("row_id_meta") or {}).get("Inline")
-        if written is not None:
-            fragment["row_id_meta"] = {"Inline": list(safe_row_ids(bytes(written), spans))}
+    written = ((fragment.get("row_id_meta") or {}).get("Inline") for fragment in found["new_fragments"])
+    made = {number: bytes(ids) for number, ids in enumerate(written) if ids is not None}
+    spans: list[tuple[int, int]] = []
+    if not all(segment.HasField("range") for ids in made.values() for segment in _segments(ids)):
+        gone = {int(fragment["id"]) for fragment in found["original_fragments"]}
+        others = (f.row_id_meta.asdict().get("Inline") for f in fragments if f.row_id_meta and int(f.id) not in gone)
+        spans += (span for ids in others if ids is not None for span in _spans(bytes(ids)))
+    for number, ids in made.items():
+        found["new_fragments"][number]["row_id_meta"] = {"Inline": list(safe_row_ids(ids, spans))}
+        spans += _spans(ids)
     return json.dumps(found)
 
 
-def _spans(fragment: Any) -> Iterator[tuple[int, int]]:
-    """The first and the last row id of each segment of a fragment. Pure."""
-    written = fragment.row_id_meta.asdict().get("Inline") if fragment.row_id_meta is not None else None
-    for segment in RowIdSequence.FromString(bytes(written)).segments if written is not None else ():
+def _segments(written: bytes) -> Sequence[Any]:
+    segments: Sequence[Any] = RowIdSequence.FromString(written).segments
+    return segments
+
+
+def _spans(written: bytes) -> Iterator[tuple[int, int]]:
+    """The first and the last row id of each segment. Pure."""
+    for segment in _segments(written):
         ((kind, value),) = segment.ListFields()
         if kind.name not in ("array", "sorted_array"):
             yield int(value.start), int(value.end) - 1
@@ -79,12 +89,11 @@ def safe_row_ids(written: bytes, others: Sequence[tuple[int, int]] = ()) -> byte
     Args:
         others: first and last row ids of segments that may come to lie before these.
     """
-    segments = RowIdSequence.FromString(written).segments
+    segments = _segments(written)
     values = [_values(segment) for segment in segments]
     unsafe = set(_unsafe(segments, values))
     ends = {number: _breaks(values[number]) for number in unsafe | set(_crossing(segments, values, others))}
     if sum(len(breaks) + 1 for breaks in ends.values()) > _MOST_RANGES:
-        # Too many to keep apart from other fragments: a manifest has all row ids of a table.
         ends = {number: ends[number] for number in unsafe}
     if not ends:
         return written

@@ -170,6 +170,21 @@ def test_a_compaction_of_updated_rows_keeps_their_ids(tmp_path: Path) -> None:
     assert lance.dataset(dataset.uri).to_table(with_row_id=True)["_rowid"].to_pylist() == kept
 
 
+def test_gaps_go_where_a_fragment_that_stays_has_rows(tmp_path: Path) -> None:
+    rows = pa.table({"id": pa.array(range(60)), "v": pa.array(range(60))})
+    dataset = lance.write_dataset(rows, tmp_path / "t.lance", enable_stable_row_ids=True)
+    for ids in ([4, 5, 30, 39], [41, 43, 44, 47]):
+        updated = pa.table({"id": pa.array(ids, pa.int64()), "v": pa.array([-1] * 4, pa.int64())})
+        dataset.merge_insert("id").when_matched_update_all().execute(updated)
+    options = {"target_rows_per_fragment": 1_000_000, "excluded_fragment_ids": [0]}
+    (task,) = Compaction.plan(dataset, options).tasks
+    result = task.execute(dataset).json()
+    assert inline(with_safe_row_ids(result)) == inline(result)
+    (after,) = inline(with_safe_row_ids(result, [f.metadata for f in dataset.get_fragments()]))
+    assert {kind for kind, _, _ in read(after)} == {"range"}
+    assert [i for _, ids, _ in read(after) for i in ids] == [i for _, ids, _ in read(inline(result)[0]) for i in ids]
+
+
 def inline(result: str) -> list[bytes]:
     return [bytes(fragment["row_id_meta"]["Inline"]) for fragment in json.loads(result)["new_fragments"]]
 
