@@ -9,6 +9,7 @@ import pytest
 from omnigraph_ops.coordination.sealed import plan_path
 from tests.conftest import DemoGraph
 from tests.support.operators import Run
+from tests.support.orphans import drop
 from tests.support.stages import operator
 from tests.support.tables import PERSON
 from tests.support.writers import drift
@@ -51,3 +52,11 @@ def test_a_table_that_is_left_alone_is_logged_with_the_reason(demo_graph: DemoGr
     logged(run, "light_tables")
     drift(run.graph, PERSON, lambda head: head.delete("true"))
     assert logged(run, "optimize_table").splitlines()[-1].startswith(f"{PERSON}: skipped (manifest/head drift")
+
+
+def test_a_table_that_is_dropped_since_the_plan_is_skipped(demo_graph: DemoGraph) -> None:
+    run = Run(demo_graph(stamp=3, node_types=1, loads=3, rows=12))
+    for task_id in ("check_recovery", "plan_optimize", "light_tables"):
+        logged(run, task_id)
+    drop(run.graph, PERSON)
+    assert f"{PERSON}: dropped or renamed since the plan" in logged(run, "optimize_table")

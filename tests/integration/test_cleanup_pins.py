@@ -38,6 +38,7 @@ def test_the_oldest_of_several_lazy_pins_wins(demo_graph: DemoGraph, stamp: int,
     for name in names:
         graph.manifest().create_branch(name)
         write(graph, PERSON, copies(name))
+    write(graph, PERSON, copies("later"))
     old, young = (entry_of(graph, PERSON, name).version for name in names)
     head, rows = entry_of(graph, PERSON).version, rows_everywhere(graph)
     assert 1 < old < young < head

@@ -184,7 +184,5 @@ def test_a_table_that_is_gone_since_the_run_was_planned_fails_nothing(demo_graph
     assert [(t.skipped, t.error) for t in report.tables] == [(SkipReason.GONE, None)]
     (person,) = report.tables
     assert person.indexes_folded, "what was published before is told"
-    later = optimize_table(graph, "node:Person")
-    assert (later.skipped, later.error, later.committed) == (SkipReason.GONE, None, False)
     with pytest.raises(UnknownTable):
         optimize_all(graph, tables=["node:Person"])

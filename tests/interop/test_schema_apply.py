@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -11,14 +11,17 @@ import pytest
 
 from omnigraph_ops.cli.main import main
 from omnigraph_ops.config.settings import Settings
+from omnigraph_ops.coordination.rewrite_journal import TaskOrder, TaskOutcome
 from omnigraph_ops.errors import RecoveryPending, TransientError
-from omnigraph_ops.graph import open_graph
+from omnigraph_ops.graph import Graph, open_graph
+from omnigraph_ops.lance.gateway import Dataset
 from omnigraph_ops.models.cleanup import RetentionPolicy
 from omnigraph_ops.models.health import CheckStatus
 from omnigraph_ops.models.optimize import OptimizeDecision, SkipReason
 from omnigraph_ops.stages.cleanup.apply import cleanup_table
 from omnigraph_ops.stages.cleanup.plan import plan_cleanup
-from omnigraph_ops.stages.optimize.run import optimize_all, optimize_table, plan_optimize
+from omnigraph_ops.stages.optimize.run import optimize_all, plan_optimize
+from omnigraph_ops.stages.optimize.table_run import InProcessExecutor
 from omnigraph_ops.stages.recovery.check import check
 from omnigraph_ops.stages.recovery.recover import recover
 from omnigraph_ops.stages.repair.run import apply_repair, preview_repair
@@ -124,14 +127,26 @@ def test_a_property_that_is_renamed_beside_an_optimize_is_another_writer(
     assert_nothing_left(oracle, root)
 
 
+class Renaming(InProcessExecutor):
+    """Applies another schema between the execution of a rewrite and its commit."""
+
+    def __init__(self, graph: Graph, oracle: Engine, root: Path) -> None:
+        super().__init__(graph.storage)
+        self.oracle, self.root = oracle, root
+
+    def execute(self, dataset: Dataset, orders: Sequence[TaskOrder]) -> Iterator[TaskOutcome]:
+        yield from super().execute(dataset, orders)
+        renamed = SCHEMA.replace("Person", "Human").replace("node Human {", 'node Human @rename_from("Person") {')
+        self.oracle.apply_schema(self.root, renamed)
+
+
 @pytest.mark.parametrize("stamp", [3, 6])
 def test_a_type_that_is_renamed_beside_a_run_fails_nothing(tmp_path: Path, stamp: int) -> None:
     oracle, root = engine(stamp), tmp_path / "g.omni"
     rows = loaded_graph(oracle, root)
-    plan = plan_cleanup(open_graph(str(root)), RetentionPolicy(keep_versions=1))
-    renamed = SCHEMA.replace("Person", "Human").replace("node Human {", 'node Human @rename_from("Person") {')
-    oracle.apply_schema(root, renamed)
-    stats = optimize_table(open_graph(str(root)), TABLE)
+    graph = open_graph(str(root), Settings(small_table_bytes=0))
+    plan = plan_cleanup(graph, RetentionPolicy(keep_versions=1))
+    (stats,) = optimize_all(graph, tables=(TABLE,), executor=Renaming(graph, oracle, root)).tables
     assert (stats.skipped, stats.error) == (SkipReason.GONE, None)
     cleaned = cleanup_table(open_graph(str(root)), plan, TABLE)
     assert "was dropped, renamed or replaced since the plan" in str(cleaned.kept)

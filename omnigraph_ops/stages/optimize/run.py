@@ -259,6 +259,9 @@ def _isolated(graph: Graph, unit: Unit, work: _Work, executor: TaskExecutor, pro
     except GraphFrozen as error:  # before its work began
         progress(str(error))
         stats = TableStats(table_key=unit.table_key, skipped=SkipReason.FROZEN)
+    except UnknownTable as error:  # the plan of the run had it
+        progress(str(error))
+        stats = replace(_done(graph, unit, work, executor), skipped=SkipReason.GONE)
     except OpsError as error:
         stats = replace(_done(graph, unit, work, executor), error=str(error))
     graph.run.ended(unit, OptimizeReport.of(graph.uri, (stats,)))
@@ -298,13 +301,10 @@ def _optimize(graph: Graph, executor: TaskExecutor, work: _Work, progress: Progr
     )
     try:
         return looking(_attempt_as_accepted, graph, executor, work, progress)
-    except (GraphFrozen, UnknownTable) as error:
-        gone = isinstance(error, UnknownTable)
-        if gone and graph.published(work.table_key) is not None:
-            raise
-        # A plan that is made now says the same. What begins beside a run, a backup for one, is no failure of it.
+    except GraphFrozen as error:
+        # A plan that is made now says the same. A backup that begins beside a run is no failure of the run.
         progress(str(error))
-        return replace(work.stats(graph, executor), skipped=SkipReason.GONE if gone else SkipReason.FROZEN)
+        return replace(work.stats(graph, executor), skipped=SkipReason.FROZEN)
 
 
 def _attempt_as_accepted(graph: Graph, executor: TaskExecutor, work: _Work, progress: Progress) -> TableStats:

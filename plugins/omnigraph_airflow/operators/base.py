@@ -243,11 +243,14 @@ class OptimizeLotOperator(OfLotOperator, RequestOperator):
         self.not_after = not_after
 
     def left_alone(self, graph: Graph, table_key: str) -> TableStats | None:
-        """The row of a table that may not be optimized now, frozen or late, though it was planned; else None. Reads."""
+        """The row of a table that was planned and may not be optimized now, frozen, gone or late; else None. Reads."""
         frozen = frozen_since(graph, table_key)
         if frozen is not None:
             self.log.info("%s: %s", table_key, frozen)
             return TableStats(table_key=table_key, skipped=SkipReason.FROZEN)
+        if graph.published(table_key) is None:
+            self.log.info("%s: dropped or renamed since the plan; the next run plans what there is", table_key)
+            return TableStats(table_key=table_key, skipped=SkipReason.GONE)
         if self.not_after is not None and now_us() > int(self.not_after):
             self.log.info("%s: the deadline has passed, it waits for another run", table_key)
             return TableStats(table_key=table_key, skipped=SkipReason.DEFERRED_BUDGET)
