@@ -108,7 +108,7 @@ class Call:
 
         target = self.target
         self.echo(target)
-        with told_to_wait(self.progress, target):
+        with _telling(self.progress, target):
             graph = open_graph(target, settings)
         return self.recorder.opened(graph) if self.writes else graph
 
@@ -170,8 +170,8 @@ def progress_for(*, quiet: bool) -> Progress:
 
 
 @contextlib.contextmanager
-def told_to_wait(progress: Progress, target: str) -> Iterator[None]:
-    """Say every few seconds of the block that a graph is being opened: a silent store is asked for minutes."""
+def _telling(progress: Progress, target: str) -> Iterator[None]:
+    """Say every few seconds of the block that a graph is still being opened: a silent store is asked for minutes."""
     opened, began = threading.Event(), time.monotonic()
 
     def tell() -> None:

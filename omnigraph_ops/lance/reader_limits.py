@@ -32,28 +32,29 @@ _HEADER_BYTES = 20
 """What precedes a text of at most 2 GiB in its buffer: their count, their lengths and two offsets."""
 _LEVEL_BYTES = 2
 """Of each row in the buffer that tells the nulls."""
-_MOST_BYTES = 2**30
-"""Half of what an array of text holds: the values of the other pages come on top."""
+_ARRAY_BYTES = 2**31
+"""What an array of text holds."""
+_MOST_BYTES = _ARRAY_BYTES // 2
+"""Of pages of one value: the values of the other pages come on top."""
+_MOST_READ_BYTES = _ARRAY_BYTES * 7 // 8
+"""Of texts that are read at a time: rows that are deleted later make room for others."""
+_FRAGMENT_BYTES = _ARRAY_BYTES // 4
+"""Of the texts of what becomes one fragment: those of other rows may be longer than the ones that were looked at."""
 _LEAST_BYTES = 2**24
-"""What new files may add without a look at the files that stay."""
+"""What new files may add without a look at the files that stay, and what is looked at for long texts."""
+_BATCH_BYTES = 2**24
 _LONG_ROW_BYTES = 4096
 """Of a file, per row: from here on its texts may be long, whatever they are compressed by."""
 _SAMPLED_FRAGMENTS, _SAMPLED_ROWS = 4, 16
-_ARRAY_BYTES = 2**31 * 7 // 8
-"""Of an array of text: rows that are deleted later make room for others."""
-_TOO_MUCH = 4
-"""Times what may become one fragment: more than an array of text holds."""
 _LONG_TEXT_BYTES = _MOST_BYTES // _READER_ROWS
 _LZ4_FACTOR = 255
+"""The most that it makes of a byte."""
 _TOO_LONG = "omnigraph_ops_too_long"
 """The key of a result as JSON that names the column whose texts readers could not hold; Lance does not look at it."""
 
 
 def most_task_bytes(dataset: Dataset) -> int | None:
-    """The most bytes of data that may become one fragment, None where no text is long. Reads a few rows.
-
-    A quarter of what readers can hold: the texts of other rows differ.
-    """
+    """The most bytes of data that may become one fragment, None where no text is long. Reads a few rows."""
     with lance_errors(f"inspect {dataset.uri}"):
         per_row = {f: data_bytes(f.metadata) / max(f.metadata.physical_rows, 1) for f in dataset.get_fragments()}
     long = sorted((f for f, size in per_row.items() if size > _LONG_ROW_BYTES), key=per_row.__getitem__)
@@ -70,17 +71,22 @@ def most_task_bytes(dataset: Dataset) -> int | None:
             rows += found.num_rows
             stored += found.num_rows * per_row[fragment]
     longest = max(texts.values(), default=0)
-    return int(_MOST_BYTES / 2 * stored / longest) if longest * _READER_ROWS > _MOST_BYTES / 2 * rows else None
+    return int(_FRAGMENT_BYTES * stored / longest) if longest * _READER_ROWS > _FRAGMENT_BYTES * rows else None
 
 
-def divided(dataset: Dataset) -> dict[int, int]:
-    """The fragments with more text than readers can read, by id, and the rows of each new one. Reads some rows."""
-    most = most_task_bytes(dataset)
+def divided(dataset: Dataset, most: int | None) -> dict[int, int]:
+    """The fragments with more text than readers can read, by id, and the rows that each new one gets. Pure.
+
+    Args:
+        most: as `most_task_bytes` says.
+    """
     found = dict[int, int]()
-    for fragment in (f.metadata for f in dataset.get_fragments() if most is not None):
+    if most is None:
+        return found
+    for fragment in (f.metadata for f in dataset.get_fragments()):
         size, rows = data_bytes(fragment), int(fragment.physical_rows)
-        at_a_time = size * min(rows, _READER_ROWS) / max(rows, 1)
-        if most and rows > 1 and size > rows * _LONG_ROW_BYTES and at_a_time > _TOO_MUCH * most:
+        texts = _FRAGMENT_BYTES * size / most * min(rows, _READER_ROWS) / max(rows, 1)
+        if rows > 1 and size > rows * _LONG_ROW_BYTES and texts > _ARRAY_BYTES:
             found[int(fragment.id)] = max(1, rows * most // size)
     return found
 
@@ -115,12 +121,9 @@ def swollen(dataset: Dataset, results: Sequence[str]) -> dict[int, str]:
     Args:
         dataset: the table that the results are for; its fragments that no result replaces stay.
     """
-    names = ((number, json.loads(payload).get(_TOO_LONG)) for number, payload in enumerate(results))
-    found = {
-        number: f"{_READER_ROWS:,} texts of {name} would be more than a reader can hold"
-        for number, name in names
-        if name
-    }
+    marked = {number: json.loads(payload)[_TOO_LONG] for number, payload in enumerate(results) if _TOO_LONG in payload}
+    why = f"{_READER_ROWS:,} texts of {{}} would be more than a reader can hold"
+    found = {number: why.format(name) for number, name in marked.items()}
     return found | _with_long_nulls(dataset, {n: payload for n, payload in enumerate(results) if n not in found})
 
 
@@ -222,7 +225,7 @@ def _is_too_long(dataset: Dataset, file: Any, name: str) -> bool:
         count, size = min(_READER_ROWS, rows - start), 0
         for texts in reader.read_range(start, count, batch_size=batch, batch_readahead=2).to_batches():
             size += texts.nbytes
-            if size > _ARRAY_BYTES:
+            if size > _MOST_READ_BYTES:
                 return True
         batch = _at_a_time(size / count, _READER_ROWS)
     return False
@@ -230,7 +233,7 @@ def _is_too_long(dataset: Dataset, file: Any, name: str) -> bool:
 
 def _at_a_time(row_bytes: float, most: int = _SAMPLED_ROWS) -> int:
     """How many rows of that size are read together. Pure."""
-    return max(1, min(most, int(_LEAST_BYTES / max(row_bytes, 1))))
+    return max(1, min(most, int(_BATCH_BYTES / max(row_bytes, 1))))
 
 
 def _size(page: Any) -> int:

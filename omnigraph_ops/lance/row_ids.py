@@ -56,7 +56,7 @@ def with_safe_row_ids(result: str, fragments: Iterable[Any] = ()) -> str:
     written = ((fragment.get("row_id_meta") or {}).get("Inline") for fragment in found["new_fragments"])
     made = {number: bytes(ids) for number, ids in enumerate(written) if ids is not None}
     spans: list[tuple[int, int]] = []
-    if not all(segment.HasField("range") for ids in made.values() for segment in _segments(ids)):
+    if any(not segment.HasField("range") for ids in made.values() for segment in _segments(ids)):
         gone = {int(fragment["id"]) for fragment in found["original_fragments"]}
         others = (f.row_id_meta.asdict().get("Inline") for f in fragments if f.row_id_meta and int(f.id) not in gone)
         spans += (span for ids in others if ids is not None for span in _spans(bytes(ids)))
@@ -93,13 +93,13 @@ def safe_row_ids(written: bytes, others: Sequence[tuple[int, int]] = ()) -> byte
     values = [_values(segment) for segment in segments]
     unsafe = set(_unsafe(segments, values))
     ends = {number: _breaks(values[number]) for number in unsafe | set(_crossing(segments, values, others))}
-    if sum(len(breaks) + 1 for breaks in ends.values()) > _MOST_RANGES:
+    if (ranges := sum(len(breaks) + 1 for breaks in ends.values())) > _MOST_RANGES:
         ends = {number: ends[number] for number in unsafe}
+        ranges = sum(len(breaks) + 1 for breaks in ends.values())
     if not ends:
         return written
     whole = np.concatenate(values)
     name, made = _width_of(whole), RowIdSequence()
-    ranges = sum(len(breaks) + 1 for breaks in ends.values())
     if ranges > _MOST_RANGES and _BYTES_OF_A_RANGE * ranges > np.dtype(_WIDTHS[name]).itemsize * len(whole):
         # Alone it has no earlier one.
         content = (whole - whole.min()).astype(_WIDTHS[name]).tobytes()
@@ -112,11 +112,10 @@ def safe_row_ids(written: bytes, others: Sequence[tuple[int, int]] = ()) -> byte
 
 def _crossing(segments: Sequence[Any], values: Sequence[Ids], others: Sequence[tuple[int, int]]) -> Iterator[int]:
     """The segments that share a stretch of ids with another fragment, but for ranges; by number. Pure."""
-    for number, (segment, own) in enumerate(zip(segments, values, strict=True)):
-        if len(own) and not segment.HasField("range"):
-            first, last = int(own.min()), int(own.max())
-            if any(low <= last and first <= high for low, high in others):
-                yield number
+    for number, own in _lists(segments, values):
+        first, last = int(own.min()), int(own.max())
+        if any(low <= last and first <= high for low, high in others):
+            yield number
 
 
 def _unsafe(segments: Sequence[Any], values: Sequence[Ids]) -> Iterator[int]:
@@ -125,11 +124,17 @@ def _unsafe(segments: Sequence[Any], values: Sequence[Ids]) -> Iterator[int]:
     ids = np.concatenate([np.zeros(0, np.uint64), *values])
     order = np.argsort(ids)
     ids, owners = ids[order], owners[order]
+    for number, own in _lists(segments, values):
+        between = slice(*np.searchsorted(ids, [own.min(), own.max()]))
+        if (owners[between] < number).any():
+            yield number
+
+
+def _lists(segments: Sequence[Any], values: Sequence[Ids]) -> Iterator[tuple[int, Ids]]:
+    """Numbers and ids of the segments that are no ranges. Pure."""
     for number, (segment, own) in enumerate(zip(segments, values, strict=True)):
         if len(own) and not segment.HasField("range"):
-            between = slice(*np.searchsorted(ids, [own.min(), own.max()]))
-            if (owners[between] < number).any():
-                yield number
+            yield number, own
 
 
 def _breaks(ids: Ids) -> npt.NDArray[np.intp]:

@@ -114,7 +114,11 @@ class Storage:
         return translated(action, self.uri(path))
 
     def exists(self, path: str) -> bool:
-        """Whether a file or folder is there, or a link of that name; raises `BucketMissing` for the root. Reads."""
+        """Whether a file or folder is there, or a link of that name. Reads.
+
+        Raises:
+            BucketMissing: it is the root, and its bucket does not exist.
+        """
         with self.translated("look at", path):
             if not self.is_local:
                 # To s3fs nothing is in a bucket that does not exist; a listing tells the difference.

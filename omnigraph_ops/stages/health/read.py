@@ -14,7 +14,7 @@ from omnigraph_ops.graph.state import TableEntry
 from omnigraph_ops.lance.gateway import Dataset, LanceFailure
 from omnigraph_ops.lance.index_entries import limited_kinds, shown_dead_entries, with_dead_entries
 from omnigraph_ops.lance.reader_limits import most_task_bytes
-from omnigraph_ops.lance.tables import TableFacts, table_facts
+from omnigraph_ops.lance.tables import TableFacts
 from omnigraph_ops.lance.vector_indexes import Answers, VectorFacts, answers, vector_facts
 from omnigraph_ops.models.freeze import FrozenPin, PinRole
 from omnigraph_ops.models.health import HealthReport, InternalHealth, TableHealth, VectorHealth, VersionGap
@@ -26,7 +26,7 @@ from omnigraph_ops.stages.freeze.observe import head_of
 from omnigraph_ops.stages.optimize.budget import last_run
 from omnigraph_ops.stages.optimize.fragments import missing_indexes, part, parts_of, shares_of
 from omnigraph_ops.stages.optimize.index_plan import foreign_note
-from omnigraph_ops.stages.optimize.observe import columns_without_values, policy_of, text_state
+from omnigraph_ops.stages.optimize.observe import columns_without_values, facts_under, policy_of, text_state
 from omnigraph_ops.stages.optimize.plan import OptimizePolicy, owners_note
 from omnigraph_ops.storage.inventory import files_below
 
@@ -116,7 +116,7 @@ def health(graph: Graph, *, tables: Sequence[str] = (), recall: int = 0, files: 
             head = graph.open_head(entry)
             reopen = partial(graph.lance.open, graph.table_uri(entry), version=int(head.version))
             its = policy.within(most_task_bytes(head))
-            facts = table_facts(head, its.target_rows, its.exclude, its.split, its.deleted_share)
+            facts = facts_under(head, its)
             vectors = _vectors_of(head, facts, reopen, recall)
             return replace(_look(graph, entry, head, facts, its), vectors=vectors)
         except OpsError as error:

@@ -19,10 +19,13 @@ from omnigraph_ops.lance.index_entries import KINDS, has_updated_rows, limited_k
 from omnigraph_ops.lance.reader_limits import most_task_bytes
 from omnigraph_ops.lance.tables import (
     DELETED_SHARE,
+    Exclude,
+    RewriteTask,
     TableFacts,
     column_bytes,
     index_type_of,
     inherited_indexes,
+    plan_tasks,
     table_facts,
     values_in,
     vectors_to_train,
@@ -95,6 +98,20 @@ def policy_of(graph: Graph, spark_threshold_bytes: int | None = None) -> Optimiz
     )
 
 
+def facts_under(head: Dataset, policy: OptimizePolicy) -> TableFacts:
+    """What planning under a policy needs of the version that is open. Reads."""
+    return table_facts(
+        head, policy.target_rows, policy.exclude, policy.split, policy.deleted_share, text_bytes=policy.text_bytes
+    )
+
+
+def tasks_under(dataset: Dataset, policy: OptimizePolicy, exclude: Exclude | None) -> tuple[RewriteTask, ...]:
+    """What is to be rewritten at the version that is open, less what a run leaves alone besides. Reads."""
+    return plan_tasks(
+        dataset, policy.target_rows, exclude, policy.split, policy.deleted_share, text_bytes=policy.text_bytes
+    )
+
+
 def observe_table(graph: Graph, entry: TableEntry, policy: OptimizePolicy) -> TableObservation:
     """Facts about one table at its HEAD; drifted and skipped tables are not looked into. Reads.
 
@@ -116,9 +133,8 @@ def observe_table(graph: Graph, entry: TableEntry, policy: OptimizePolicy) -> Ta
         )
     if graph.settings.defer_index_remap:
         refuse_deferral(head, entry.table_key)
-    task_bytes = most_task_bytes(head)
-    policy = policy.within(task_bytes)
-    facts = table_facts(head, policy.target_rows, policy.exclude, policy.split, policy.deleted_share)
+    policy = policy.within(most_task_bytes(head))
+    facts = facts_under(head, policy)
     lost = _lost(graph, entry, facts)
     usable = (replace(i, covered=frozenset()) if i.name in lost else i for i in facts.indexes)
     facts = replace(facts, indexes=tuple(usable))
@@ -129,7 +145,7 @@ def observe_table(graph: Graph, entry: TableEntry, policy: OptimizePolicy) -> Ta
         pinned_version=entry.version,
         lance_head_version=head.version,
         facts=facts,
-        task_bytes=task_bytes,
+        text_bytes=policy.text_bytes,
         texts=_with_updates(text_state(graph, entry, spec, facts), head),
         columns_without_values=columns_without_values(head, missing),
         untrained=untrained(head, facts),

@@ -85,8 +85,8 @@ class TableObservation:
     """Indexes with entries of rows that are gone, hidden from queries or not, of the kinds where that matters."""
     blobs_kept_for: str | None = None
     """A branch whose merges compare where the blobs of the table lie."""
-    task_bytes: int | None = None
-    """The most that readers allow to become one fragment."""
+    text_bytes: int | None = None
+    """The most bytes that readers allow to become one fragment, None where no text is long."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -99,6 +99,8 @@ class OptimizePolicy(RewriteRules):
     """Tiered: the share of rows that indexes may leave uncovered before they are folded."""
     task_bytes: int | None = None
     """The most that one task reads; None is no bound."""
+    text_bytes: int | None = None
+    """The most that may become one fragment of the table, by the length of its texts."""
     thresholds: Thresholds = field(default_factory=Thresholds)
     auto: bool = False
     """Only tables past a threshold."""
@@ -107,9 +109,10 @@ class OptimizePolicy(RewriteRules):
     owns_config: bool = True
     """Whether auto-cleanup is to be removed from the configuration; a plain dataset's is its owner's."""
 
-    def within(self, task_bytes: int | None) -> OptimizePolicy:
-        """The policy for a table whose tasks are bound, too, None where they are not. Pure."""
-        return replace(self, task_bytes=min(filter(None, (task_bytes, self.task_bytes)), default=None))
+    def within(self, text_bytes: int | None) -> OptimizePolicy:
+        """The policy for a table whose readers bound the bytes of a task, None where they do not. Pure."""
+        most = min(filter(None, (text_bytes, self.task_bytes)), default=None)
+        return replace(self, text_bytes=text_bytes, task_bytes=most)
 
     @property
     def purges(self) -> bool:
@@ -137,7 +140,7 @@ class OptimizePolicy(RewriteRules):
 
 def plan_table(seen: TableObservation, policy: OptimizePolicy) -> TablePlan:
     """The plan for one table. Pure."""
-    policy = policy.within(seen.task_bytes)
+    policy = policy.within(seen.text_bytes)
     skipped = _skip_reason(seen, policy)
     if skipped is not None or seen.facts is None:
         return TablePlan(

@@ -30,12 +30,12 @@ from omnigraph_ops.lance.tables import (
     RewriteTask,
     execute_task,
     fragment_facts,
-    plan_tasks,
 )
 from omnigraph_ops.models.optimize import Executor, TablePlan
 from omnigraph_ops.progress import Progress, Stopped
 from omnigraph_ops.quantities import count
 from omnigraph_ops.stages.optimize.index_work import IndexWriter, fold, prepare_indexes
+from omnigraph_ops.stages.optimize.observe import tasks_under
 from omnigraph_ops.stages.optimize.plan import OptimizePolicy
 from omnigraph_ops.stages.optimize.units import (
     Effects,
@@ -161,7 +161,7 @@ class TableRun:
 
     def _tasks(self, dataset: Dataset) -> tuple[RewriteTask, ...]:
         """What is to be rewritten at this version. Reads."""
-        return plan_tasks(dataset, self.policy.target_rows, self.exclude, self.policy.split, self.policy.deleted_share)
+        return tasks_under(dataset, self.policy, self.exclude)
 
     def _has_room(self, entry: TableEntry) -> bool:
         """Whether the rewrite may follow the indexes, which are measured as they were published. Reads."""

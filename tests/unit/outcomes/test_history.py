@@ -151,16 +151,18 @@ def test_a_run_that_did_nothing_says_so() -> None:
     assert (run.outcome, run.tables, run.errors) == (NOTHING, (), ())
 
 
+PLANNED = TablePlan(
+    table_key="node:A",
+    decision=PlanDecision.OPTIMIZE,
+    read_version=4,
+    lance_head_version=4,
+    rows=90,
+    fragments=9,
+    data_bytes=900,
+)
+
+
 def test_the_optimize_of_a_night_has_its_plan_as_the_time_before() -> None:
-    plan = TablePlan(
-        table_key="node:A",
-        decision=PlanDecision.OPTIMIZE,
-        read_version=4,
-        lance_head_version=4,
-        rows=90,
-        fragments=9,
-        data_bytes=900,
-    )
     stats = TableStats(
         table_key="node:A",
         committed=True,
@@ -175,7 +177,7 @@ def test_the_optimize_of_a_night_has_its_plan_as_the_time_before() -> None:
     )
     after = Snapshot(graph=Measured(version=8, fragments=1), tables=(("node:A", Measured(version=6, fragments=1)),))
     run = made(
-        OptimizePlan(uri="/g", stamp=6, graph_version=7, tables=(plan,)),
+        OptimizePlan(uri="/g", stamp=6, graph_version=7, tables=(PLANNED,)),
         optimized(stats),
         after=after,
     )
@@ -210,15 +212,6 @@ def test_without_a_plan_the_fragments_before_follow_from_what_was_removed() -> N
 def test_the_time_before_of_a_graph_is_told_as_far_as_every_table_is_known(
     left: PlanDecision, published: int, before: Measured
 ) -> None:
-    done = TablePlan(
-        table_key="node:A",
-        decision=PlanDecision.OPTIMIZE,
-        read_version=4,
-        lance_head_version=4,
-        rows=90,
-        fragments=9,
-        data_bytes=900,
-    )
     other = TablePlan(
         table_key="node:B",
         decision=left,
@@ -227,7 +220,7 @@ def test_the_time_before_of_a_graph_is_told_as_far_as_every_table_is_known(
         error="the store did not answer" if left is PlanDecision.FAILED else None,
     )
     run = made(
-        OptimizePlan(uri="/g", stamp=6, graph_version=7, tables=(done, other)),
+        OptimizePlan(uri="/g", stamp=6, graph_version=7, tables=(PLANNED, other)),
         optimized(TableStats(table_key="node:A", committed=True, fragments_removed=9, fragments_added=1)),
         after=Snapshot(
             graph=Measured(version=8, fragments=17),
