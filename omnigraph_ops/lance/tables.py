@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from math import ceil
 from typing import Any
 
 import pyarrow as pa
@@ -54,8 +55,8 @@ class FragmentFacts:
     physical_rows: int
     deleted_rows: int
     data_bytes: int
-    is_too_long: bool = False
-    """Whether it has more text than readers can read, and is to be divided."""
+    divided_into: int = 0
+    """How many fragments a rewrite makes of it, where it has more text than readers can read."""
 
     @property
     def live_rows(self) -> int:
@@ -129,7 +130,7 @@ def table_facts(
     return TableFacts(
         version=dataset.version,
         rows=rows,
-        fragments=_with_lengths(fragment_facts(dataset), divided(dataset, text_bytes)),
+        fragments=_with_parts(fragment_facts(dataset), divided(dataset, text_bytes)),
         indexes=indexes,
         compaction_tasks=tuple(task.fragment_ids for task in tasks),
         auto_cleanup_keys=auto_cleanup_keys(dataset),
@@ -162,7 +163,7 @@ def plan_tasks(
     rows_each = divided(dataset, text_bytes)
     left = set[int]()
     if exclude is not None:
-        left.update(exclude(_with_lengths(fragment_facts(dataset), rows_each), index_facts(dataset)))
+        left.update(exclude(_with_parts(fragment_facts(dataset), rows_each), index_facts(dataset)))
     with lance_errors(f"plan the compaction of {dataset.uri}"):
         # Never across an excluded fragment, which ends a group.
         tasks = _planned(dataset, target_rows, deleted_share, left | rows_each.keys())
@@ -188,8 +189,10 @@ def _planned(
     return list(_Compaction.plan(dataset, options).tasks)
 
 
-def _with_lengths(fragments: Sequence[FragmentFacts], too_long: Collection[int]) -> tuple[FragmentFacts, ...]:
-    return tuple(replace(f, is_too_long=True) if f.fragment_id in too_long else f for f in fragments)
+def _with_parts(fragments: Sequence[FragmentFacts], rows_each: Mapping[int, int]) -> tuple[FragmentFacts, ...]:
+    live = {f.fragment_id: f.live_rows for f in fragments}
+    parts = {number: max(1, ceil(live[number] / rows)) for number, rows in rows_each.items()}
+    return tuple(replace(f, divided_into=parts.get(f.fragment_id, 0)) for f in fragments)
 
 
 def _parts(task: Any, split: Split | None) -> Iterator[RewriteTask]:

@@ -137,7 +137,7 @@ def test_a_fragment_that_readers_cannot_read_is_divided(tmp_path: Path, small: i
     assert "divide 1 fragment with more text than readers can read" in planned.reason
     (stats,) = optimize_all(graph).tables
     assert (stats.error, stats.skipped, stats.fragments_removed) == (None, None, 1)
-    assert stats.fragments_added > 3
+    assert min(stats.fragments_added, planned.fragments_after) > 3
     healed = lance.dataset(str(path))
     assert healed.count_rows("length(note) = 1000000") == 2_200
     assert healed.to_table(columns=["id"]).column("id").to_pylist() == list(range(300, 2_500))

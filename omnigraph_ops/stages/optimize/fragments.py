@@ -86,7 +86,7 @@ def small_fragments(fragments: Sequence[FragmentFacts], target_rows: int) -> int
 
 def wants_rewrite(fragment: FragmentFacts, deleted_share: float = DELETED_SHARE) -> bool:
     """Whether it is rewritten for its own sake. Pure."""
-    return fragment.is_too_long or fragment.deleted_rows > deleted_share * max(fragment.physical_rows, 1)
+    return fragment.divided_into > 0 or fragment.deleted_rows > deleted_share * max(fragment.physical_rows, 1)
 
 
 def uncovered_rows(fragments: Sequence[FragmentFacts], index: IndexFacts) -> int:

@@ -193,7 +193,8 @@ def _plan_facts(seen: TableObservation, facts: TableFacts, policy: OptimizePolic
     spark = bool(rewritten) and rewrite_bytes >= policy.spark_threshold_bytes
     shares = shares_of(facts, seen.spec, policy.target_rows, tuple(p.column for p in pending), policy.task_bytes)
     won_back = parts_of(put_right(shares, folding=bool(folds or builds)), policy.thresholds.fragments)
-    long = sum(f.is_too_long for f in rewritten)
+    parts = [max(f.divided_into for f in group) for group in groups]
+    long = sum(part > 0 for part in parts)
     divided = f"divide {count(long, 'fragment')} with more text than readers can read" if long else None
     notes = (divided, work.waiting.sentence(facts.rows) if work.waiting else None, left, owners_note(facts, policy))
     plan = TablePlan(
@@ -204,7 +205,7 @@ def _plan_facts(seen: TableObservation, facts: TableFacts, policy: OptimizePolic
         executor=Executor.SPARK if spark else Executor.IN_PROCESS,
         rows=facts.rows,
         fragments=len(facts.fragments),
-        fragments_after=len(facts.fragments) - len(rewritten) + len(groups),
+        fragments_after=len(facts.fragments) - len(rewritten) + sum(max(part, 1) for part in parts),
         data_bytes=sum(f.data_bytes for f in facts.fragments),
         rewrite_bytes=rewrite_bytes,
         index_bytes=index_bytes(facts, folds, builds, seen.column_bytes),

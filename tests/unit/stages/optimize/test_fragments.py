@@ -206,7 +206,7 @@ def test_a_large_fragment_is_rewritten_only_for_its_deletions() -> None:
 
 
 def test_a_fragment_that_is_too_long_is_rewritten_alone() -> None:
-    long = replace(fragment(2, 5 * BOUND), is_too_long=True)
+    long = replace(fragment(2, 5 * BOUND), divided_into=2)
     assert not is_full(long, BOUND)
     table = [fragment(0, 400), fragment(1, 400), long, fragment(3, 400), fragment(4, 400)]
     assert [[f.fragment_id for f in task] for task in split(table, BOUND)] == [[0, 1], [2], [3, 4]]

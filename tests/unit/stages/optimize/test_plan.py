@@ -280,8 +280,9 @@ def test_auto_takes_tables_past_any_threshold(found: TableFacts, decision: Optim
 def test_auto_takes_what_readers_cannot_read() -> None:
     (part,) = fragments(10)
     covered = (replace(ID, covered=frozenset({0})),)
-    decided = judged(facts((replace(part, is_too_long=True),), indexes=covered, tasks=((0,),)))
+    decided = judged(facts((replace(part, divided_into=4),), indexes=covered, tasks=((0,),)))
     assert decided.decision is OptimizeDecision.OPTIMIZE
+    assert (decided.fragments, decided.fragments_after) == (1, 4)
     assert decided.reason == "rewrite 1 fragment; divide 1 fragment with more text than readers can read"
 
 
