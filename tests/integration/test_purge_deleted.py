@@ -26,7 +26,7 @@ SETTINGS = {
     "converge": Settings(),
     "tiered": Settings(policy=RewritePolicy.TIERED),
     "auto": Settings(auto=True),
-    "paced": Settings(max_concurrent_rewrites=1, max_rewrite_bytes_per_second=1000),
+    "paced": Settings(max_concurrent_rewrites=1, max_rewrite_bytes_per_second=10_000),
     "in rounds": Settings(small_table_bytes=0),
 }
 

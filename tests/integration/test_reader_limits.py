@@ -100,6 +100,7 @@ def test_of_a_table_in_rounds_the_other_groups_are_rewritten(tmp_path: Path) -> 
     assert [f.count_rows() for f in lance.dataset(str(path)).get_fragments()] == [*ROWS, 40_000]
 
 
+@pytest.mark.slow
 @AT_ONCE_OR_IN_ROUNDS
 def test_fragments_of_long_texts_are_merged_as_far_as_readers_can_hold_them(tmp_path: Path, small: int) -> None:
     path = tmp_path / "d.lance"
@@ -119,6 +120,7 @@ def test_fragments_of_long_texts_are_merged_as_far_as_readers_can_hold_them(tmp_
     assert health(graph).tables[0].small_fragments == 1
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("small", "copy"), [(1 << 30, BinaryCopy.AUTO), (0, BinaryCopy.ALWAYS)])
 def test_a_fragment_that_readers_cannot_read_is_divided(tmp_path: Path, small: int, copy: BinaryCopy) -> None:
     path, draw = tmp_path / "d.lance", random.Random(7)
@@ -145,6 +147,7 @@ def test_a_fragment_that_readers_cannot_read_is_divided(tmp_path: Path, small: i
     assert not again.committed
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("texts", "version"), [(1, "2.1"), (1, "2.2"), (5, "2.2"), (400, "2.2")])
 def test_texts_that_take_little_room_in_files_are_measured_once_they_are_merged(
     tmp_path: Path, texts: int, version: str
