@@ -82,8 +82,8 @@ def test_a_graph_that_cannot_be_opened_says_why_and_holds_up_no_other(
 ) -> None:
     from omnigraph_airflow.page import pages as overview
 
-    people, slow = demo_graph(loads=1), demo_graph(loads=1, name="slow")
-    graphs_file(people=people.uri, gone=str(tmp_path / "gone"), slow=slow.uri)
+    sound, slow = demo_graph(loads=1), demo_graph(loads=1, name="slow")
+    graphs_file(sound=sound.uri, gone=str(tmp_path / "gone"), slow=slow.uri)
     release = threading.Event()
     when_asked(monkeypatch, LanceGateway, "open", lambda: release.wait(60), about="/slow/", times=None)
     monkeypatch.setattr(overview, "OVERVIEW_SECONDS", 0.5)
@@ -93,8 +93,8 @@ def test_a_graph_that_cannot_be_opened_says_why_and_holds_up_no_other(
     release.set()
     assert f"there is nothing at {tmp_path}/gone" in page
     assert "still being read" in page
-    assert "no report yet" in page, "people could be read"
-    assert page.index("gone") < page.index("people"), "worst first"
+    assert "no report yet" in page, "the other could be read"
+    assert page.index("gone") < page.index("sound"), "worst first"
 
 
 def test_errors_show_neither_secrets_nor_tracebacks(
