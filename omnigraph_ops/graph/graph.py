@@ -11,10 +11,18 @@ from typing import Self
 from urllib.parse import unquote
 
 from omnigraph_ops.config.settings import Settings
-from omnigraph_ops.errors import CorruptGraph, StorageError, TransientError, UnknownTable, lacks_rights, unknown_table
+from omnigraph_ops.errors import (
+    CorruptGraph,
+    StorageError,
+    TransientError,
+    UnknownTable,
+    UnsupportedStamp,
+    lacks_rights,
+    unknown_table,
+)
 from omnigraph_ops.graph.layout import MANIFEST_DIR, is_schema_apply_lock, version_path
 from omnigraph_ops.graph.schema import Catalog, TableSpec, is_half_staged, staging_files
-from omnigraph_ops.graph.stamp import GraphContext, StampFormat
+from omnigraph_ops.graph.stamp import GraphContext, StampFormat, stamp_text
 from omnigraph_ops.graph.state import BranchState, TableEntry
 from omnigraph_ops.lance.gateway import BranchRef, Dataset, LanceFailure, LanceGateway, lance_errors
 from omnigraph_ops.progress import Run
@@ -139,8 +147,18 @@ class Graph:
         return self.context.open_at(path, branch=branch, version=version)
 
     def manifest(self, branch: str | None = None, version: int | None = None) -> Dataset:
-        """The graph manifest of a branch, at its newest version unless one is given. Reads."""
-        return self.open_at(MANIFEST_DIR, branch=branch, version=version)
+        """The graph manifest of a branch, at its newest version unless one is given. Reads.
+
+        Raises:
+            UnsupportedStamp: another release upgraded the graph since it was opened.
+        """
+        found = self.open_at(MANIFEST_DIR, branch=branch, version=version)
+        if branch is None and version is None and (stamp := stamp_text(found)) != str(self.stamp):
+            raise UnsupportedStamp(
+                f"{self.uri} became a graph of internal schema v{stamp} while it was maintained as v{self.stamp}; "
+                "what was published before stays; run again, which says what this graph needs"
+            )
+        return found
 
     def state(self, branch: str | None = None, version: int | None = None) -> BranchState:
         """What the branch publishes right now, or published at a version; raises `CorruptGraph`. Reads."""

@@ -16,11 +16,10 @@ from omnigraph_ops.graph.layout import (
     MANIFEST_DIR,
     RESTORING_PATH,
     ROOT_FILES,
-    STAMP_KEY,
     is_ulid,
 )
 from omnigraph_ops.graph.plain import open_plain
-from omnigraph_ops.graph.stamp import GraphContext, StampFormat
+from omnigraph_ops.graph.stamp import GraphContext, StampFormat, stamp_text
 from omnigraph_ops.graph.stamp3 import Stamp3
 from omnigraph_ops.graph.stamp6 import Stamp6
 from omnigraph_ops.lance.gateway import DatasetMissing, LanceFailure, LanceGateway
@@ -179,7 +178,7 @@ def _read_stamp(context: GraphContext) -> int | None:
         if context.storage.is_local and os.path.isfile(root):
             raise NotAGraph(f"{root} is a file; nothing was written; give the folder of a graph") from None
         raise CorruptGraph(f"{root}/{MANIFEST_DIR} cannot be read; nothing was written: {error}") from None
-    raw = (manifest.schema.metadata or {}).get(STAMP_KEY.encode())
+    raw = stamp_text(manifest)
     if raw is None and not ROOT_FILES.intersection(context.storage.list("")):
         raise NotAGraph(
             f"{root}/{MANIFEST_DIR} was not written by Omnigraph; the folder of a Lance namespace, whose own "
@@ -187,11 +186,11 @@ def _read_stamp(context: GraphContext) -> int | None:
         )
     refuse_respelled(root)
     # The first generation carried no stamp.
-    raw = b"1" if raw is None else raw
-    stamp = int(raw) if raw.isdigit() else None
+    raw = "1" if raw is None else raw
+    stamp = int(raw) if raw.isdecimal() and raw.isascii() else None
     if stamp in _FORMATS:
         return stamp
-    raise UnsupportedStamp(_stamp_message(root, raw.decode(errors="replace"), stamp))
+    raise UnsupportedStamp(_stamp_message(root, raw, stamp))
 
 
 def _stamp_message(root: str, raw: str, stamp: int | None) -> str:

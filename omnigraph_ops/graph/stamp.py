@@ -17,7 +17,7 @@ import pyarrow as pa
 
 from omnigraph_ops.errors import CorruptGraph
 from omnigraph_ops.graph.lance_manifest import index_segments, read_manifest, stored_versions, writer_of
-from omnigraph_ops.graph.layout import MANIFEST_DIR
+from omnigraph_ops.graph.layout import MANIFEST_DIR, STAMP_KEY
 from omnigraph_ops.graph.schema import Catalog, TableIdentity
 from omnigraph_ops.graph.state import BranchState, GraphCommit, TableEntry, TableUpdate
 from omnigraph_ops.lance.fragment_rows import FragmentRows
@@ -64,6 +64,12 @@ class TextIndex:
 
     analysers: frozenset[Analyser]
     certified: bool
+
+
+def stamp_text(manifest: Dataset) -> str | None:
+    """What an open graph manifest says of its generation, None where it says nothing. Pure."""
+    found: bytes | None = (manifest.schema.metadata or {}).get(STAMP_KEY.encode())
+    return None if found is None else found.decode(errors="replace")
 
 
 def text_indexes(storage: Storage, table_path: str, version: int) -> Mapping[str, TextIndex]:
