@@ -101,6 +101,7 @@ def test_of_a_table_in_rounds_the_other_groups_are_rewritten(tmp_path: Path) -> 
 
 
 @pytest.mark.slow
+@pytest.mark.night("all but one")
 @AT_ONCE_OR_IN_ROUNDS
 def test_fragments_of_long_texts_are_merged_as_far_as_readers_can_hold_them(tmp_path: Path, small: int) -> None:
     path = tmp_path / "d.lance"
@@ -121,6 +122,7 @@ def test_fragments_of_long_texts_are_merged_as_far_as_readers_can_hold_them(tmp_
 
 
 @pytest.mark.slow
+@pytest.mark.night("all but one")
 @pytest.mark.parametrize(("small", "copy"), [(1 << 30, BinaryCopy.AUTO), (0, BinaryCopy.ALWAYS)])
 def test_a_fragment_that_readers_cannot_read_is_divided(tmp_path: Path, small: int, copy: BinaryCopy) -> None:
     path, draw = tmp_path / "d.lance", random.Random(7)
@@ -148,6 +150,7 @@ def test_a_fragment_that_readers_cannot_read_is_divided(tmp_path: Path, small: i
 
 
 @pytest.mark.slow
+@pytest.mark.night("combinations")
 @pytest.mark.parametrize(("texts", "version"), [(1, "2.1"), (1, "2.2"), (5, "2.2"), (400, "2.2")])
 def test_texts_that_take_little_room_in_files_are_measured_once_they_are_merged(
     tmp_path: Path, texts: int, version: str
