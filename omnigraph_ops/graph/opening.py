@@ -114,6 +114,7 @@ def open_graph(target: str, settings: Settings | None = None, access: StoreAcces
     if plain is None:
         refuse_respelled(storage.root)
         raise _neither(storage)
+    _refuse_unfinished(plain.storage)
     return plain
 
 

@@ -195,12 +195,14 @@ class PlainGraph(Graph):
 
     def clones(self, table_paths: Collection[str]) -> Mapping[str, str]:
         """As far as neighbours in the folder go: clones elsewhere are not known to anybody. Reads."""
-        return self._read_by(table_paths, folders_in(self.storage, ""))
+        return self._read_by(table_paths, _folders_and_links(self.storage))
 
     def read_from_outside(self, table_path: str) -> str | None:
         """By a neighbour in the folder that was not addressed, or whose name does not end in `.lance`. Reads."""
         ours = self._paths()
-        return self._read_by((table_path,), [p for p in folders_in(self.storage, "") if p not in ours]).get(table_path)
+        return self._read_by((table_path,), [p for p in _folders_and_links(self.storage) if p not in ours]).get(
+            table_path
+        )
 
     def _read_by(self, table_paths: Collection[str], folders: Sequence[str]) -> dict[str, str]:
         """Those of some datasets whose files a dataset in another of the folders reads, with who does. Reads."""
@@ -244,7 +246,7 @@ def open_plain(context: GraphContext, settings: Settings) -> PlainGraph | None:
     """The dataset or the folder of datasets at a place without a graph manifest; None when it is neither. Reads.
 
     Raises:
-        NotAGraph: it is a part of a graph or of a dataset, which may not be maintained on its own.
+        NotAGraph: it is a part of a graph or of a dataset, which may not be maintained on its own, or a link.
     """
     storage = context.storage
     only: str | None = None
@@ -257,9 +259,10 @@ def open_plain(context: GraphContext, settings: Settings) -> PlainGraph | None:
         _refuse_parts(storage)
         storage = storage.at(parent or "/")
     else:
-        names = [p for p in folders_in(storage, "") if p.endswith(_SUFFIX)]
+        names = [p for p in _folders_and_links(storage) if p.endswith(_SUFFIX)]
         if _graph_traces(storage) or not any(is_dataset(storage, p) for p in names):
             return None
+    _refuse_links(storage, only)
     plain = GraphContext(storage=storage, lance=PlainGateway(context.lance.storage_options))
     catalog, run_context = PlainCatalog.empty(), RunContext(settings=settings)
     return PlainGraph(context=plain, format=PlainFormat(catalog), catalog=catalog, run_context=run_context, only=only)
@@ -268,6 +271,30 @@ def open_plain(context: GraphContext, settings: Settings) -> PlainGraph | None:
 def is_dataset(storage: Storage, path: str) -> bool:
     """Whether a folder holds a version of a Lance dataset. Reads."""
     return bool(stored_versions(storage, path))
+
+
+def _links(storage: Storage) -> tuple[str, ...]:
+    """The links to datasets directly in a folder. Reads."""
+    links = (file.path for file in files_in(storage, "") if file.is_special)
+    return tuple(path for path in links if os.path.isdir(storage.full(path)) and is_dataset(storage, path))
+
+
+def _refuse_links(storage: Storage, only: str | None) -> None:
+    """Refuse what a link would hide: the freezes, holds and clones beside a dataset, or a dataset itself. Reads."""
+    for path in _links(storage):
+        place, what = storage.full(path), f"is a link to the dataset {os.path.realpath(storage.full(path))}"
+        if path == only:
+            raise NotAGraph(f"{place} {what}; nothing was written; give that one")
+        if only is None and path.endswith(_SUFFIX):
+            raise NotAGraph(
+                f"{place} {what}, which a run on this folder would leave out, a backup too; nothing was written; put "
+                "the dataset in the place of the link, or give each dataset by itself"
+            )
+
+
+def _folders_and_links(storage: Storage) -> tuple[str, ...]:
+    """What may be a dataset directly in a folder, also where a link leads to it. Reads."""
+    return (*folders_in(storage, ""), *_links(storage))
 
 
 def _refuse_parts(storage: Storage) -> None:

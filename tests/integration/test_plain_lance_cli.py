@@ -16,6 +16,9 @@ from omnigraph_ops.cli import main
 from omnigraph_ops.demo import DemoSpec
 from omnigraph_ops.errors import NotAGraph
 from omnigraph_ops.graph import Graph, open_graph
+from omnigraph_ops.graph.layout import RESTORING_PATH
+from omnigraph_ops.models.cleanup import RetentionPolicy
+from omnigraph_ops.stages.cleanup.plan import plan_cleanup
 from tests.conftest import DemoGraph
 from tests.support import plain
 from tests.support.rows import tree_of
@@ -136,10 +139,51 @@ def test_what_is_neither_is_refused_as_before(tmp_path: Path, content: str) -> N
     assert tree_of(root) == before
 
 
-def test_a_link_is_not_followed(folder: Path, tmp_path: Path) -> None:
-    plain.indexed(tmp_path / "elsewhere.lance", stable=True)
-    (folder / "linked.lance").symlink_to(tmp_path / "elsewhere.lance")
+def test_a_dataset_that_would_be_left_out_as_a_link_is_named(folder: Path, tmp_path: Path) -> None:
+    elsewhere = tmp_path / "elsewhere.lance"
+    plain.indexed(elsewhere, stable=True)
+    (folder / "dangling.lance").symlink_to(tmp_path / "nothing")
     assert [e.table_key for e in open_graph(str(folder)).state().entries] == ["table:items", "table:users"]
+    (folder / "linked.lance").symlink_to(elsewhere)
+    with pytest.raises(NotAGraph, match=rf"linked.lance is a link to the dataset {elsewhere}, which .* leave out"):
+        open_graph(str(folder))
+    (only_links := tmp_path / "links").mkdir()
+    (only_links / "linked.lance").symlink_to(elsewhere)
+    with pytest.raises(NotAGraph, match="is a link to the dataset"):
+        open_graph(str(only_links))
+    assert open_graph(f"{folder}/items.lance").addressed == ("table:items",)
+
+
+def test_a_link_to_a_dataset_is_not_maintained(cli: Cli, folder: Path, tmp_path: Path) -> None:
+    items, link = folder / "items.lance", tmp_path / "elsewhere" / "items.lance"
+    link.parent.mkdir()
+    link.symlink_to(items)
+    before = tree_of(tmp_path)
+    for verb in ("check", "optimize", "cleanup --keep 1 --confirm", "backup"):
+        ran = cli(verb, str(link), *([str(tmp_path / "backups")] if verb == "backup" else []))
+        assert ran.code == 1
+        assert f"is a link to the dataset {items}; nothing was written; give that one" in ran.err
+    assert tree_of(tmp_path) == before
+    (tmp_path / "linked").symlink_to(folder)
+    assert cli("check", f"{tmp_path}/linked/items.lance").code == 0, "what is beside the dataset is seen"
+
+
+@pytest.mark.parametrize("target", ["", "items.lance"])
+def test_a_clone_behind_a_link_keeps_what_it_reads(folder: Path, tmp_path: Path, target: str) -> None:
+    lance.dataset(f"{folder}/items.lance").shallow_clone(str(tmp_path / "clone.lance"), 3)
+    (folder / "clone").symlink_to(tmp_path / "clone.lance")
+    graph = open_graph(str(folder / target))
+    plan = plan_cleanup(graph, RetentionPolicy(keep_versions=1))
+    (refused,) = [table.refused for table in plan.tables if table.table_key == "table:items"]
+    assert "clone reads files of it" in str(refused)
+
+
+def test_no_part_of_an_unfinished_restore_is_maintained(folder: Path) -> None:
+    (folder / RESTORING_PATH).parent.mkdir(exist_ok=True)
+    (folder / RESTORING_PATH).write_text("{}")
+    for target in (folder, folder / "items.lance"):
+        with pytest.raises(NotAGraph, match=rf"the restore to {folder} has not ended"):
+            open_graph(str(target))
 
 
 @pytest.mark.parametrize("verb", ["cleanup --keep 1", "orphans"])
