@@ -38,9 +38,15 @@ class Clock:
     sql_type: str | None
     """Arrow's name of its type as Lance's SQL spells it; None for an integer."""
 
-    def cut_before(self, at_us: int) -> int:
-        """The largest cut that is not after a moment: all below lies wholly before it. Pure."""
-        return at_us * 1000 // self.nanoseconds
+    def cut_before(self, at_us: int, *, days: bool = False) -> int:
+        """The largest cut that is not after a moment: all below lies wholly before it. Pure.
+
+        Args:
+            days: a date64 may be of days, as Arrow means it; engines keep times in it.
+        """
+        of_a_day = _DAY // self.nanoseconds if days and self.sql_type == "Date64" else 1
+        cut = at_us * 1000 // self.nanoseconds
+        return cut - cut % of_a_day
 
     def at_us(self, value: int) -> int:
         """A value of the column in microseconds since the epoch. Pure."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import shutil
+import time
 from argparse import Namespace
 from collections.abc import Callable, Sequence
 from dataclasses import replace
@@ -170,6 +171,14 @@ class TestPlain:
         assert expire_rows(opened(tmp_path), plan, engine=None).rows_removed == 1
         assert ids(tmp_path) == [1, 2, 3]
         assert dataset.count_rows() == 4
+
+    @pytest.mark.parametrize("kind", [pa.date32(), pa.date64()], ids=str)
+    def test_a_day_is_older_when_all_of_it_is(self, tmp_path: Path, kind: pa.DataType) -> None:
+        today = time.time_ns() // 86_400_000_000_000
+        at = pa.array([today - 31, today - 30, None], pa.int32()).view(pa.date32()).cast(kind)
+        timed(tmp_path / "items.lance", {"at": at})
+        (table,) = plan_row_retention(opened(tmp_path), [BY_TIME], bounds=RowBounds(max_share=1)).tables
+        assert (table.expired, table.cut_at_us) == (1, (today - 30) * 86_400_000_000)
 
     def test_an_index_on_the_column_does_not_change_what_goes(self, tmp_path: Path) -> None:
         root = items(tmp_path, [*range(100), None])

@@ -307,7 +307,8 @@ class _RowPlanner:
         self._refuse_unspeakable(entry, policy)
         dataset = self.graph.open_pinned(entry)
         clock = clock_of(dataset, policy.property, policy.unit)
-        cut = clock.cut_before(self.planned_at_us - policy.older_than_secs * _MICROS)
+        at_us = self.planned_at_us - policy.older_than_secs * _MICROS
+        cut = clock.cut_before(at_us, days=not self.graph.format.publishes)
         if cut < 0:
             raise InvalidInput(f"{policy.table_key}: the cut is before 1970; nothing was deleted")
         found = expired_rows(dataset, clock, cut)
