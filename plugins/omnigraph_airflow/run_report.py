@@ -118,7 +118,19 @@ def failed_tasks(facts: RunFacts) -> tuple[str, ...]:
         named.append("a task before this one did not finish")
     if not (named or _tables(facts)) and _lacks_backup(facts):
         named.append("no backup was finished and verified; run the DAG again")
+    if not (named or _tables(facts)) and (unplanned := _unplanned(facts)):
+        named.append(
+            f"{', '.join(unplanned)}: not planned, because a task before was skipped or cleared by hand; nothing is "
+            "harmed; start a new run"
+        )
     return tuple(named)
+
+
+def _unplanned(facts: RunFacts) -> list[str]:
+    """The stages whose planning was skipped without a reason of this tool, in the order of a night. Pure."""
+    plans = ((stage, of.plan) for stage, of in tasks_by_stage().items() if stage in facts.stages)
+    skipped = (stage for stage, plan in plans if facts.states.get(plan) == "skipped")
+    return [stage for stage in skipped if stage not in facts.skipped and stage not in facts.plans]
 
 
 def _lacks_backup(facts: RunFacts) -> bool:

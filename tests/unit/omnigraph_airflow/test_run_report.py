@@ -40,6 +40,27 @@ def test_an_idle_night_did_nothing_and_says_so() -> None:
     assert "nothing to do" in report.markdown
 
 
+@pytest.mark.parametrize(
+    ("states", "named"),
+    [
+        (
+            {"wait_for_quiet_graph": "skipped", "plan_optimize": "skipped", "plan_cleanup": "skipped"},
+            "optimize, cleanup",
+        ),
+        ({"summarize": "skipped", "preview_repair": "skipped", "plan_cleanup": "skipped"}, "repair, cleanup"),
+    ],
+)
+def test_a_night_whose_stages_were_skipped_by_hand_failed(states: dict[str, str], named: str) -> None:
+    report = build(RunFacts(graph="/g", states=states))
+    assert report.outcome == "failed"
+    assert f"{named}: not planned, because a task before was skipped or cleared by hand" in report.markdown
+
+
+def test_a_stage_that_says_why_it_was_skipped_has_not_failed() -> None:
+    facts = RunFacts(graph="/g", states={"preview_repair": "skipped"}, skipped={"repair": "is frozen by ana"})
+    assert build(facts).outcome == "frozen"
+
+
 def test_a_night_with_work_is_done() -> None:
     assert build(RunFacts(graph="/g", done=noted(COMMITTED))).outcome == "succeeded"
 
