@@ -1,8 +1,10 @@
 """Rewrites that readers could not read: an array of text holds 2 GiB, and more is an "Offset overflow error".
 
-Readers fill such an array with 8,192 rows of one fragment. Fragments of loads have fewer: of rows of a megabyte, 30.
-Merged they have more, and the export of 0.9.0 failed. So fragments of long texts are merged up to a bound, by
-what a few of their rows take. Texts are stored compressed, so whoever rewrites also measures what was written.
+Readers fill such an array with 8,192 rows of one fragment, and where they ask for batches of 32 MiB, as 0.9.0 does for
+exports, merges and updates, with many more: before it has decoded any, Lance takes a text for 64 bytes
+(lance-encoding 9, `estimate_bytes_per_row`). Fragments of loads have fewer rows: of a megabyte each, 30. Merged they
+have more, and such a reader failed. So fragments of long texts are merged up to a bound, by what a few of their rows
+take. Texts are stored compressed, so whoever rewrites also measures what was written.
 
 From format 2.2 on, Lance writes a page whose values are all the same as that value and the places of its nulls, and a
 reader gets the value in place of each null as well (lance-encoding 7 to 13, `ConstantPageDecoder`). Fragments without
@@ -25,8 +27,8 @@ from lance.file import LanceFileReader
 from omnigraph_ops.lance.gateway import Dataset, LanceFailure, fields_of, lance_errors
 from omnigraph_ops.lance.rewrites import RewriteResult, data_bytes, result_sources
 
-_READER_ROWS = 8192
-"""What Lance reads at a time where nobody says otherwise."""
+_READER_ROWS = 2**25 // (2 * 64)
+"""The most that are read at a time: 32 MiB of an id and one text, before the length of any is known."""
 _FIRST_FORMAT = (2, 2)
 _HEADER_BYTES = 20
 """What precedes a text of at most 2 GiB in its buffer: their count, their lengths and two offsets."""
@@ -41,12 +43,11 @@ _MOST_READ_BYTES = _ARRAY_BYTES * 7 // 8
 _FRAGMENT_BYTES = _ARRAY_BYTES // 4
 """Of the texts of what becomes one fragment: those of other rows may be longer than the ones that were looked at."""
 _LEAST_BYTES = 2**24
-"""What new files may add without a look at the files that stay, and what is looked at for long texts."""
+"""What new files may add without a look at the files that stay."""
 _BATCH_BYTES = 2**24
-_LONG_ROW_BYTES = 4096
-"""Of a file, per row: from here on its texts may be long, whatever they are compressed by."""
+_SAMPLED_BYTES, _SAMPLED_ROW_BYTES = 2**20, 16
+"""Of files, in all and per row: below, no text is looked at, however well it is compressed."""
 _SAMPLED_FRAGMENTS, _SAMPLED_ROWS = 4, 16
-_LONG_TEXT_BYTES = _MOST_BYTES // _READER_ROWS
 _LZ4_FACTOR = 255
 """The most that it makes of a byte."""
 _TOO_LONG = "omnigraph_ops_too_long"
@@ -57,9 +58,9 @@ def most_task_bytes(dataset: Dataset) -> int | None:
     """The most bytes of data that may become one fragment, None where no text is long. Reads a few rows."""
     with lance_errors(f"inspect {dataset.uri}"):
         per_row = {f: data_bytes(f.metadata) / max(f.metadata.physical_rows, 1) for f in dataset.get_fragments()}
-    long = sorted((f for f, size in per_row.items() if size > _LONG_ROW_BYTES), key=per_row.__getitem__)
+    long = sorted((f for f, size in per_row.items() if size > _SAMPLED_ROW_BYTES), key=per_row.__getitem__)
     names = sorted(set(_texts(dataset).values()))
-    if not names or sum(data_bytes(f.metadata) for f in long) < _LEAST_BYTES:
+    if not names or sum(data_bytes(f.metadata) for f in long) < _SAMPLED_BYTES:
         return None
     texts, rows, stored = Counter[str](), 0, 0.0
     for fragment in long[-_SAMPLED_FRAGMENTS:]:
@@ -86,7 +87,7 @@ def divided(dataset: Dataset, most: int | None) -> dict[int, int]:
     for fragment in (f.metadata for f in dataset.get_fragments()):
         size, rows = data_bytes(fragment), int(fragment.physical_rows)
         texts = _FRAGMENT_BYTES * size / most * min(rows, _READER_ROWS) / max(rows, 1)
-        if rows > 1 and size > rows * _LONG_ROW_BYTES and texts > _ARRAY_BYTES:
+        if rows > 1 and size > rows * _SAMPLED_ROW_BYTES and texts > _ARRAY_BYTES:
             found[int(fragment.id)] = max(1, rows * most // size)
     return found
 
@@ -122,8 +123,7 @@ def swollen(dataset: Dataset, results: Sequence[str]) -> dict[int, str]:
         dataset: the table that the results are for; its fragments that no result replaces stay.
     """
     marked = {number: json.loads(payload)[_TOO_LONG] for number, payload in enumerate(results) if _TOO_LONG in payload}
-    why = f"{_READER_ROWS:,} texts of {{}} would be more than a reader can hold"
-    found = {number: why.format(name) for number, name in marked.items()}
+    found = {number: f"the texts of {name} would be more than a reader can hold" for number, name in marked.items()}
     return found | _with_long_nulls(dataset, {n: payload for n, payload in enumerate(results) if n not in found})
 
 
@@ -201,19 +201,22 @@ def _path(dataset: Dataset, file: Any) -> str:
 
 def _hides(pages: Sequence[Any], rows: int) -> bool:
     """Whether the texts of a column may take much more than what is stored of them, or what is stored is much. Pure."""
-    stored = [(str(page.encoding), [int(buffer.size) for buffer in page.buffers]) for page in pages if page.buffers]
-    if any("Zstd" in encoding or _repeats(encoding, sizes) for encoding, sizes in stored):
+    # Pages of one value and of nulls are counted for all of the table.
+    others = [page for page in pages if page.buffers and not _size(page)]
+    stored = [(str(page.encoding), [int(buffer.size) for buffer in page.buffers]) for page in others]
+    at_a_time = min(rows, _READER_ROWS)
+    if any("Zstd" in encoding or _longest(encoding, sizes) * at_a_time > _MOST_BYTES for encoding, sizes in stored):
         return True
-    return sum(sum(sizes) for _, sizes in stored) > _LONG_TEXT_BYTES * rows
+    return sum(sum(sizes) for _, sizes in stored) * at_a_time > _MOST_BYTES * rows
 
 
-def _repeats(encoding: str, sizes: Sequence[int]) -> bool:
-    """Whether a page has each text once that may be too long to be had 8,192 times. Pure."""
+def _longest(encoding: str, sizes: Sequence[int]) -> int:
+    """The bytes of what a page has once for many rows, 0 where it has each text for itself. Pure."""
     if "ConstantLayout" in encoding:
-        return sizes[0] > _LONG_TEXT_BYTES
+        return sizes[0]
     # Format 2.0 writes `Dictionary`, later ones say of every page whether it has one.
     is_dictionary = "dictionary: Some" in encoding or "Dictionary" in encoding
-    return is_dictionary and sizes[-1] * (_LZ4_FACTOR if "Lz4" in encoding else 1) > _LONG_TEXT_BYTES
+    return sizes[-1] * (_LZ4_FACTOR if "Lz4" in encoding else 1) if is_dictionary else 0
 
 
 def _is_too_long(dataset: Dataset, file: Any, name: str) -> bool:

@@ -81,3 +81,23 @@ def test_the_engine_reads_long_texts_that_were_merged(tmp_path: Path) -> None:
     stats = {table.table_key: table for table in optimize_all(graph).tables}["node:Note"]
     assert (stats.skipped, stats.error, stats.fragments_removed) == (None, None, 1)
     assert (exported(oracle, root), check(graph).status) == (before, CheckStatus.CLEAN)
+
+
+def many_texts(number: int) -> Iterator[dict[str, object]]:
+    """Rows of 60,000 characters, of which 32 MiB take 30, and an export up to 262,144."""
+    for n in range(number * 258, (number + 1) * 258):
+        yield {"type": "Note", "data": {"name": f"n{n}", "text": (f"lorem ipsum dolor sit amet {n} " * 2001)[:60_000]}}
+
+
+def test_the_engine_exports_texts_of_which_it_reads_more_at_a_time(tmp_path: Path) -> None:
+    oracle, root = engine(6), tmp_path / "graph"
+    oracle.init(root, SCHEMA)
+    for number in range(144):
+        oracle.load(root, list(many_texts(number)))
+    before, graph = exported(oracle, root), open_graph(str(root))
+    assert before is not None
+    assert len(before) == 144 * 258
+    stats = {table.table_key: table for table in optimize_all(graph).tables}["node:Note"]
+    assert (stats.skipped, stats.error, stats.fragments_removed) == (None, None, 144)
+    assert stats.fragments_added < 12
+    assert exported(oracle, root) == before

@@ -128,15 +128,16 @@ def random_texts(rows: int, size: int) -> pa.Array:
     return pa.array([row.tobytes().decode() for row in letters])
 
 
-def test_what_becomes_one_fragment_is_bound_where_texts_are_long(tmp_path: Path) -> None:
-    dataset = loads(tmp_path / "d.lance", random_texts(20, 500_000), random_texts(30, 500_000))
+@pytest.mark.parametrize(("rows", "length"), [(20, 500_000), (200, 20_000), (600, 3_000)])
+def test_what_becomes_one_fragment_is_bound_where_texts_are_long(tmp_path: Path, rows: int, length: int) -> None:
+    dataset = loads(tmp_path / "d.lance", random_texts(rows, length), random_texts(rows + 10, length))
     bound = most_task_bytes(dataset)
     assert bound is not None
     assert 2**28 < bound < 2**29 + 2**20, "what is stored is hardly shorter than half a GiB of texts"
 
 
-def test_rows_are_not_bound_by_vectors_or_by_texts_of_which_readers_hold_8192(tmp_path: Path) -> None:
+def test_rows_are_not_bound_by_vectors_or_by_short_texts(tmp_path: Path) -> None:
     vectors = pa.FixedSizeListArray.from_arrays(np.random.default_rng(1).random(20 * 200_000, np.float32), 200_000)
     assert most_task_bytes(loads(tmp_path / "vectors.lance", vectors, vectors)) is None
-    assert most_task_bytes(loads(tmp_path / "short.lance", *[random_texts(200, 60_000)] * 2)) is None
-    assert most_task_bytes(loads(tmp_path / "few.lance", random_texts(10, 500_000))) is None
+    assert most_task_bytes(loads(tmp_path / "short.lance", *[random_texts(1_000, 1_500)] * 2)) is None
+    assert most_task_bytes(loads(tmp_path / "few.lance", random_texts(10, 50_000))) is None
