@@ -281,7 +281,7 @@ def _attention(facts: RunFacts) -> tuple[str, ...]:
     lines = [line for name, plan in facts.plans.items() for line in planned(name).attention(plan, facts.drift)]
     late = facts.optimized.deferred if facts.optimized else ()
     lines += by_cause(("", t.table_key, "no room in the budget of this run; it stays planned") for t in late)
-    lines += _frozen(facts.done.plans.get("optimize"))
+    lines += _frozen(facts.done.plans.get("optimize"), facts.optimized)
     lines += [f"{stage} skipped: {why}" for stage, why in facts.skipped.items()]
     return tuple(lines)
 
@@ -293,11 +293,14 @@ def _unapproved(facts: RunFacts) -> Iterator[str]:
     yield from (outcome.unapproved for outcome in outcomes_of(facts.done) if outcome.unapproved)
 
 
-def _frozen(plan: OptimizePlan | None) -> Iterator[str]:
-    """One line per freeze, however many tables it covers. Pure."""
-    frozen = Counter(t.reason for t in plan.tables if t.skipped is SkipReason.FROZEN) if plan else {}
-    for why, tables in frozen.items():
-        yield f"{count(tables, 'table')} not optimized: {why}"
+def _frozen(plan: OptimizePlan | None, report: OptimizeReport | None) -> Iterator[str]:
+    """One line per freeze, however many tables it covers; it may have ended by now. Pure."""
+    planned = {t.table_key: t.reason for t in plan.tables if t.skipped is SkipReason.FROZEN} if plan else {}
+    for why, tables in Counter(planned.values()).items():
+        yield f"{count(tables, 'table')} not optimized; when the run planned: {why}"
+    skipped = (t.table_key for t in report.tables if t.skipped is SkipReason.FROZEN) if report else ()
+    if late := set(skipped) - planned.keys():
+        yield f"{count(len(late), 'table')} not optimized: a freeze began after the run had planned"
 
 
 def _optimize(facts: RunFacts) -> list[str]:

@@ -176,7 +176,7 @@ def test_a_frozen_graph_has_a_green_night_in_which_nothing_was_done(dag: Any, gr
     frozen = "frozen by ann (the yearly backup)"
     told = [line for line in night.report["attention"] if frozen in line]
     assert [line.partition(f"{graph} is ")[0] for line in told] == [
-        "4 tables not optimized: ",
+        "4 tables not optimized; when the run planned: ",
         "repair skipped: ",
         "cleanup skipped: ",
     ]

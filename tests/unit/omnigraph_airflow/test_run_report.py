@@ -143,8 +143,14 @@ def test_a_freeze_is_told_once_however_many_tables_it_covers() -> None:
     report = build(RunFacts(graph="/g", done=noted(plan, done)))
     assert report.outcome == "frozen"
     assert "had nothing to do" not in report.markdown
-    assert report.attention == ("2 tables not optimized: /g is frozen by ann",)
+    assert report.attention == ("2 tables not optimized; when the run planned: /g is frozen by ann",)
     assert "| node:B | skipped: frozen |" in report.markdown
+
+
+def test_a_freeze_that_began_after_the_plan_is_in_the_report() -> None:
+    done = OptimizeReport(uri="/g", tables=(TableStats(table_key="node:A", skipped=SkipReason.FROZEN),))
+    report = build(RunFacts(graph="/g", done=noted(done)))
+    assert report.attention == ("1 table not optimized: a freeze began after the run had planned",)
 
 
 def test_a_task_that_died_silently_fails_the_run() -> None:
