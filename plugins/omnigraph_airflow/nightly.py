@@ -103,6 +103,8 @@ def _cleanup_params() -> dict[str, Param]:
                 "max_bytes": {"type": "integer", "minimum": 0},
             },
             additionalProperties=False,
+            # Both or none: the form makes `{}` of an empty value.
+            dependentRequired={"max_versions": ["max_bytes"], "max_bytes": ["max_versions"]},
             description_md='Bounds, as in `{"max_versions": 500, "max_bytes": 1000000000}`. '
             "A plan outside them waits for a person.",
         ),

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 from airflow.sdk.exceptions import ParamValidationError
 from omnigraph_airflow.forms import request_in, request_params, said, stage_params
+from omnigraph_airflow.nightly import night_params
 from omnigraph_airflow.stage_dag import stage_dag
 
 from omnigraph_ops.errors import InvalidInput
@@ -194,3 +195,12 @@ def test_a_text_reaches_the_request_as_it_was_written(branch: str) -> None:
     rendered = task.render_template(task.request, {"params": params}, dag.get_template_env())
     request = request_in(stage, rendered)
     assert (request.branch, request.policies[0].table, request.max_share) == (branch, "node:A", 0.5)
+
+
+@pytest.mark.parametrize(
+    ("bounds", "taken"),
+    [(None, True), ({}, True), ({"max_versions": 5, "max_bytes": 9}, True), ({"max_versions": 5}, False)],
+)
+def test_a_standing_approval_has_both_bounds_or_none(bounds: dict[str, int] | None, taken: bool) -> None:
+    with nullcontext() if taken else pytest.raises(ParamValidationError, match="max_bytes"):
+        night_params()["standing_approval"].resolve(bounds)
