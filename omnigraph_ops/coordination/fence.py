@@ -1,8 +1,9 @@
 """The fence: the engine's own schema-apply lock, held by us so that no engine writer starts.
 
 A Lance branch named `__schema_apply_lock__` on the graph manifest makes every load, optimize, repair,
-cleanup and branch creation of the engine refuse; reads and opens go on. It is ours when its
-identifier is the one we noted, and only then may we remove it without asking. Ours is the reference alone, without
+cleanup and branch creation of the engine refuse; reads and opens go on. It is ours when a note of ours has its
+identifier, and only then may we remove it without asking. Each run that wants a fence writes a note of its own first,
+so that none loses its note to another one that starts with it. Ours is the reference alone, without
 the data of a branch: it appears in one step, and nobody opens it. A fence is bounded: it is lifted in time and the run
 goes on beside the writers. One whose process was killed is lifted by whoever of us comes by.
 """
@@ -19,7 +20,7 @@ from dataclasses import dataclass, replace
 
 from omnigraph_ops.coordination.environment import clock_problem, is_running, process_name, this_machine, this_process
 from omnigraph_ops.coordination.lease import working_holder
-from omnigraph_ops.coordination.state import FENCE_PATH, Records
+from omnigraph_ops.coordination.state import FENCE_PATH, FENCES_DIR, Records
 from omnigraph_ops.errors import ApprovalMissing, OpsError, RecoveryPending, StorageError
 from omnigraph_ops.graph.graph import Graph, HeldFence
 from omnigraph_ops.graph.layout import MANIFEST_DIR, SCHEMA_APPLY_LOCK, branch_contents, branch_reference
@@ -144,11 +145,8 @@ def stale_fence(graph: Graph) -> FenceNote | None:
 
 def own_fence(graph: Graph) -> FenceNote | None:
     """The fence of another run of this tool that is up, alive or not; None when there is none. Reads."""
-    note = read_note(graph)
-    lock = current_lock(graph) if note is not None else None
-    if note is None or lock is None or note.identifier != lock.identifier or graph.is_own_fence(lock):
-        return None
-    return note
+    lock = current_lock(graph)
+    return None if lock is None or graph.is_own_fence(lock) else _note_of(graph, lock)
 
 
 def unlock(graph: Graph, *, force: bool) -> BranchRef | None:
@@ -164,11 +162,10 @@ def unlock(graph: Graph, *, force: bool) -> BranchRef | None:
         _LOG.warning("removed %s of a schema apply that did not end", staged)
     lock = current_lock(graph)
     if lock is None:
-        if graph.storage.exists(FENCE_PATH):  # whoever may only read may ask, too
-            graph.storage.delete(FENCE_PATH)
+        _sweep_notes(graph)
         return None
-    note = read_note(graph)
-    if not force and (note is None or note.identifier != lock.identifier):
+    note = _note_of(graph, lock)
+    if not force and note is None:
         raise ApprovalMissing(
             f"the schema-apply lock of {graph.uri} was not raised by this tool; a schema apply may be running; "
             "nothing was removed; when you know that none is, repeat with --force"
@@ -179,7 +176,8 @@ def unlock(graph: Graph, *, force: bool) -> BranchRef | None:
             "for it, or stop it: its fence goes with it; --force removes the fence of a run that is at work"
         )
     graph.lance.delete_branch(graph.manifest(), lock.name)
-    graph.storage.delete(FENCE_PATH)
+    _forget(graph, lock.identifier)
+    _sweep_notes(graph)
     return lock
 
 
@@ -188,20 +186,24 @@ def current_lock(graph: Graph) -> BranchRef | None:
     return next(iter(graph.schema_apply_locks()), None)
 
 
-def read_note(graph: Graph) -> FenceNote | None:
-    """Our record of the fence, None when there is none. Reads."""
-    return _NOTES.read(graph.storage, FENCE_PATH)
+def notes(graph: Graph) -> Iterator[tuple[str, FenceNote]]:
+    """Our records of fences with their paths: of those that are up, and of runs that were killed before. Reads."""
+    yield from _NOTES.all(graph.storage, FENCES_DIR)
+    if (earlier := _NOTES.read(graph.storage, FENCE_PATH)) is not None:
+        yield FENCE_PATH, earlier
+
+
+def _note_of(graph: Graph, lock: BranchRef) -> FenceNote | None:
+    """Our record of that lock; None for one of a schema apply. Reads."""
+    return next((note for _, note in notes(graph) if note.identifier == lock.identifier), None)
 
 
 def _raise(graph: Graph, at_most_seconds: float) -> FenceNote:
-    if current_lock(graph) is not None:
-        raise RecoveryPending(
-            f"the fence of {graph.uri} cannot be raised: the schema-apply lock is held; nothing was written; "
-            "wait for the schema apply, or see `omnigraph-ops unlock --help`"
-        )
-    now = time.time()
+    if (lock := current_lock(graph)) is not None:
+        raise _refusal(graph, lock)
+    now, lifetime = time.time(), uuid.uuid4().hex
     note = FenceNote(
-        identifier=((int(graph.manifest().version), uuid.uuid4().hex),),
+        identifier=((int(graph.manifest().version), lifetime),),
         owner=process_name(),
         raised_at=now,
         until=now + at_most_seconds,
@@ -209,10 +211,10 @@ def _raise(graph: Graph, at_most_seconds: float) -> FenceNote:
     )
     try:
         # The note first: however this ends, the lock is known for ours.
-        _NOTES.write(graph.storage, FENCE_PATH, note)
+        _NOTES.write(graph.storage, f"{FENCES_DIR}/{lifetime}.json", note)
         if graph.storage.create(_LOCK, _reference(note)):
-            # Another run that wanted to raise one may have written its note meanwhile.
-            _NOTES.write(graph.storage, FENCE_PATH, note)
+            with contextlib.suppress(OpsError):
+                _sweep_notes(graph)
             return note
     except BaseException:
         with contextlib.suppress(OpsError):
@@ -220,7 +222,24 @@ def _raise(graph: Graph, at_most_seconds: float) -> FenceNote:
         raise
     # A schema apply, or another run, was faster.
     _release(graph, note)
-    raise RecoveryPending(f"the fence of {graph.uri} could not be raised; nothing was written; try again")
+    raise _refusal(graph, current_lock(graph))
+
+
+def _refusal(graph: Graph, lock: BranchRef | None) -> RecoveryPending:
+    """Why no fence can be raised beside that lock; None: it is gone by now. Reads."""
+    said = f"the fence of {graph.uri} cannot be raised: "
+    note = None if lock is None else _note_of(graph, lock)
+    if note is not None:
+        cure = "run `omnigraph-ops recover`" if note.is_abandoned else "wait for that run"
+        return RecoveryPending(
+            f"{said}{note.standing}; nothing was written; {cure}, or see `omnigraph-ops unlock --help`"
+        )
+    if lock is not None:
+        return RecoveryPending(
+            f"{said}the schema-apply lock is held; nothing was written; wait for the schema apply, or see "
+            "`omnigraph-ops unlock --help`"
+        )
+    return RecoveryPending(f"{said}somebody held the schema-apply lock meanwhile; nothing was written; try again")
 
 
 def _reference(note: FenceNote) -> bytes:
@@ -288,7 +307,21 @@ def _release(graph: Graph, note: FenceNote) -> None:
         lock = current_lock(graph)
         if lock is not None and lock.identifier == note.identifier:
             graph.lance.delete_branch(graph.manifest(), lock.name)
-        # One that was lifted in time may end late, when the note is already of somebody's next fence.
-        current = read_note(graph)
-        if current is None or current.identifier == note.identifier:
-            graph.storage.delete(FENCE_PATH)
+        _forget(graph, note.identifier)
+
+
+def _forget(graph: Graph, identifier: tuple[tuple[int, str], ...]) -> None:
+    """Remove the note of a lock that is gone or was never up; those of other runs stay. Destroys only that note."""
+    for path, note in list(notes(graph)):
+        if note.identifier == identifier:
+            graph.storage.delete(path)
+
+
+def _sweep_notes(graph: Graph) -> None:
+    """Remove the notes of runs that were killed before their lock was up. Destroys only these."""
+    left = [(path, note) for path, note in notes(graph) if note.is_abandoned]
+    # The lock after the notes: whoever is dead by now raises none any more.
+    lock = current_lock(graph) if left else None
+    for path, note in left:
+        if lock is None or note.identifier != lock.identifier:
+            graph.storage.delete(path)

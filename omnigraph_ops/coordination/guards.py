@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TypeVar
 
-from omnigraph_ops.coordination.fence import stale_fence
+from omnigraph_ops.coordination.fence import own_fence, stale_fence
 from omnigraph_ops.coordination.freezes import refuse_frozen
 from omnigraph_ops.coordination.lease import LeaseKeeper, is_held, working_holder
 from omnigraph_ops.coordination.state import OPERATIONS_DIR, Records
@@ -192,12 +192,13 @@ def refuse_pending(graph: Graph, *, beside_siblings: bool = False, table_key: st
 
 def _locked(graph: Graph) -> RecoveryPending:
     """The refusal of a graph with a schema-apply lock. Reads."""
-    with contextlib.suppress(OpsError):  # of a damaged note: then the lock may be anybody's
-        note = stale_fence(graph)
-        if note is not None:
-            return RecoveryPending(
-                f"{graph.uri} has a fence, and {note.standing}; nothing was written; `omnigraph-ops recover` removes it"
-            )
+    with contextlib.suppress(OpsError):  # of the store: then the lock may be anybody's
+        fence = own_fence(graph)
+        if fence is not None:
+            cure = "`omnigraph-ops recover` removes it"
+            if stale_fence(graph) is None:
+                cure = "wait for that run, or run `omnigraph-ops check` to see what settles it"
+            return RecoveryPending(f"{graph.uri} has a fence, and {fence.standing}; nothing was written; {cure}")
     return RecoveryPending(
         f"maintenance of {graph.uri} is unavailable while schema apply is in progress; nothing was written; "
         "run `omnigraph-ops check` to see what settles it"
@@ -252,7 +253,8 @@ def quiet_state(graph: Graph, quiet_seconds: float) -> tuple[bool, str]:
     if lease is not None:
         return False, f"{lease.owner} is maintaining it ({lease.purpose})"
     if graph.is_locked() and stale_fence(graph) is None:
-        return False, "a schema apply is in progress"
+        fence = own_fence(graph)
+        return False, "a schema apply is in progress" if fence is None else fence.standing
     if age < quiet_seconds:
         return False, f"last publish {age:.0f} s ago"
     return True, f"no publish for {age:.0f} s"

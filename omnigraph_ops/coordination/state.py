@@ -28,6 +28,7 @@ CLONES_DIR = f"{MAINTENANCE_DIR}/clones"
 CONSENTS_DIR = f"{MAINTENANCE_DIR}/consents"
 EXPIRE_ROWS_LEASE_PATH = f"{MAINTENANCE_DIR}/expire-rows"
 FENCE_PATH = f"{MAINTENANCE_DIR}/fence.json"
+FENCES_DIR = f"{MAINTENANCE_DIR}/fences"
 FREEZES_DIR = f"{MAINTENANCE_DIR}/freezes"
 HISTORY_PATH = f"{MAINTENANCE_DIR}/history.lance"
 HOLDS_DIR = f"{MAINTENANCE_DIR}/holds"
@@ -74,7 +75,8 @@ PLACES = (
     (rf"{EXPIRE_ROWS_LEASE_PATH}{LEASE_FILE}", Kept.ALWAYS),  # lease of expire-rows; the next holder
     (rf"{RESTORE_LEASE_PATH}{LEASE_FILE}", Kept.ALWAYS),  # lease of restore; the next holder
     (rf"{RUNS_DIR}/lease{LEASE_FILE}", Kept.ALWAYS),  # lease of who settles runs; the next holder
-    (re.escape(FENCE_PATH), Kept.ALWAYS),  # note of a fence; its holder, unlock
+    (rf"{FENCES_DIR}/[0-9a-f]{{32}}\.json", Kept.ALWAYS),  # note of a fence; its holder, unlock, the next fence
+    (re.escape(FENCE_PATH), Kept.ALWAYS),  # note of a fence of 0.3.2 and earlier; the same
     (re.escape(RESTORING_PATH), Kept.ALWAYS),  # note of a restore at work; restore
     (rf"{PROBE_PREFIX}[0-9a-f]{{32}}", Kept.NEVER),  # probe of the store; the process that tries it, orphans
     # operation whose sidecar is ours; its process, whoever sweeps, orphans. Nothing is planned beside a sidecar

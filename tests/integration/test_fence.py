@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -22,7 +22,7 @@ from omnigraph_ops.coordination.fence import (
     current_lock,
     drop_stale_fence,
     fenced,
-    read_note,
+    notes,
     stale_fence,
     unlock,
 )
@@ -45,8 +45,9 @@ from omnigraph_ops.stages.optimize.run import optimize_all
 from omnigraph_ops.stages.recovery.check import check
 from omnigraph_ops.stages.recovery.recover import recover
 from omnigraph_ops.storage.store import Storage
-from tests.support.edges import when_rewritten
-from tests.support.fences import TimerOf, fenced_until_told, killed_behind_its_fence
+from tests.support.edges import when_asked, when_rewritten
+from tests.support.fences import TimerOf, fenced_until_told, killed_behind_its_fence, note_changed, noted
+from tests.support.kills import Killed
 from tests.support.shell import Cli, assert_refused
 
 
@@ -62,10 +63,12 @@ def test_we_go_on_behind_our_own_fence(graph: Graph) -> None:
     with fenced(graph) as behind_fence:
         assert current_lock(graph) is not None
         assert not optimize_all(behind_fence).failed
-        with pytest.raises(RecoveryPending, match="schema apply"):
+        with pytest.raises(
+            RecoveryPending, match="keeps writers away with --fence, and is at work; nothing was written; wait"
+        ):
             optimize_all(open_graph(graph.uri))
     assert current_lock(graph) is None
-    assert read_note(graph) is None
+    assert noted(graph) is None
 
 
 def test_released_when_the_work_fails(graph: Graph) -> None:
@@ -136,7 +139,7 @@ def test_a_schema_apply_that_takes_the_place_of_the_fence_is_given_its_way(graph
     with pytest.raises(RecoveryPending, match="took the place of the fence"), fenced(graph.with_run(Waits())):
         pytest.fail("it began beside a schema apply")
     assert current_lock(graph) is not None
-    assert read_note(graph) is None
+    assert noted(graph) is None
 
 
 def test_unlock_from_the_shell(graph: Graph, capsys: pytest.CaptureFixture[str]) -> None:
@@ -162,9 +165,7 @@ def test_unlock_writes_nothing_where_nothing_is_locked(graph: Graph, monkeypatch
 def test_a_fence_left_by_a_crash_elsewhere_is_ours_to_unlock(graph: Graph) -> None:
     left = fenced(graph)
     left.__enter__()
-    note = read_note(graph)
-    assert note is not None
-    graph.storage.write(FENCE_PATH, serde.dumps(replace(note, machine="elsewhere")).encode())
+    note_changed(graph, machine="elsewhere")
     crashed = open_graph(graph.uri)
     assert unlock(crashed, force=False) is not None
     assert current_lock(crashed) is None
@@ -270,7 +271,7 @@ def test_the_fence_of_a_killed_process_is_removed_by_the_next_recover(graph: Gra
     assert "run `omnigraph-ops recover`" in found.advice[0]
     assert recover(graph).status is CheckStatus.CLEAN
     assert current_lock(graph) is None
-    assert read_note(graph) is None
+    assert noted(graph) is None
     assert not optimize_all(graph).failed
 
 
@@ -280,7 +281,7 @@ def test_a_schema_apply_after_a_killed_fence_is_not_taken_for_it(graph: Graph) -
     killed_behind_its_fence(graph.uri)
     graph.lance.delete_branch(graph.manifest(), SCHEMA_APPLY_LOCK)
     graph.manifest().create_branch(SCHEMA_APPLY_LOCK)
-    assert read_note(graph) is not None
+    assert noted(graph) is not None
     assert (stale_fence(graph), drop_stale_fence(graph)) == (None, False)
     assert recover(graph).outcomes == ()
     assert quiet_state(graph, 0) == (False, "a schema apply is in progress")
@@ -291,7 +292,7 @@ def test_the_fence_of_a_killed_process_is_removed_by_the_next_optimize(graph: Gr
     killed_behind_its_fence(graph.uri)
     told: list[str] = []
     assert not optimize_all(graph, progress=Lines(told.append)).failed
-    assert (current_lock(graph), read_note(graph)) == (None, None)
+    assert (current_lock(graph), noted(graph)) == (None, None)
     assert "lifted the fence of a run that was killed" in told
 
 
@@ -310,13 +311,13 @@ def test_the_fence_of_a_killed_process_is_removed_by_the_next_verb_that_deletes(
 ) -> None:
     killed_behind_its_fence(graph.uri)
     done = cli(f"{words} --confirm", graph.uri)
-    assert (done.code, current_lock(graph), read_note(graph)) == (0, None, None)
+    assert (done.code, current_lock(graph), noted(graph)) == (0, None, None)
     assert "lifted the fence of a run that was killed" in done.err
 
 
 def test_the_fence_of_a_run_at_work_stops_a_cleanup(graph: Graph, cli: Cli) -> None:
     with fenced(graph):
-        assert_refused(cli("cleanup --keep 1 --confirm", graph.uri), "while schema apply is in progress")
+        assert_refused(cli("cleanup --keep 1 --confirm", graph.uri), "keeps writers away with --fence, and is at work")
         assert current_lock(graph) is not None
 
 
@@ -333,9 +334,7 @@ def test_a_live_fence_of_ours_is_left_alone_until_it_is_overdue(graph: Graph) ->
     with fenced(graph, at_most_seconds=600):
         assert not drop_stale_fence(other)
         assert check(other).status is CheckStatus.NEEDS_PERSON
-        note = read_note(graph)
-        assert note is not None
-        graph.storage.write("__maintenance/fence.json", serde.dumps(replace(note, until=time.time() - 3600)).encode())
+        note_changed(graph, until=time.time() - 3600)
         # Also where its process runs on, or did on another machine.
         assert check(other).status is CheckStatus.PENDING
         assert drop_stale_fence(other)
@@ -346,9 +345,7 @@ def test_an_overdue_fence_stays_while_its_run_compacts_internal_tables(graph: Gr
     """A run does not lift its fence in the middle of that, and writers must not be let in by another one either."""
     other = open_graph(graph.uri)
     with fenced(graph, at_most_seconds=600) as behind_fence:
-        note = read_note(graph)
-        assert note is not None
-        graph.storage.write(FENCE_PATH, serde.dumps(replace(note, until=time.time() - 3600)).encode())
+        note_changed(graph, until=time.time() - 3600)
         with committer_turn(behind_fence, INTERNAL_COMPACTION):
             assert not drop_stale_fence(other)
             assert current_lock(other) is not None
@@ -386,10 +383,10 @@ def test_a_lock_that_a_schema_apply_makes_first_is_not_taken_for_ours(
         return create(self, path, data)
 
     monkeypatch.setattr(Storage, "create", beaten)
-    with pytest.raises(RecoveryPending, match="could not be raised"), fenced(graph):
+    with pytest.raises(RecoveryPending, match="cannot be raised: the schema-apply lock is held"), fenced(graph):
         pass
     assert current_lock(graph) is not None
-    assert read_note(graph) is None
+    assert noted(graph) is None
 
 
 def test_a_fence_that_is_up_although_nobody_said_so_is_known_for_ours(
@@ -410,11 +407,8 @@ def test_a_fence_that_is_up_although_nobody_said_so_is_known_for_ours(
         failing.setattr(graph.lance, "delete_branch", refused)
         with fenced(graph):
             pass
-    note = read_note(graph)
     assert current_lock(graph) is not None
-    assert note is not None
-    gone = serde.dumps(replace(note, pid=2**22 + 1)).encode()
-    graph.storage.write("__maintenance/fence.json", gone)
+    note_changed(graph, pid=2**22 + 1)
     assert recover(open_graph(graph.uri)).status is CheckStatus.CLEAN
     assert current_lock(graph) is None
 
@@ -489,7 +483,83 @@ def test_a_fence_that_ends_late_leaves_the_note_of_the_next_one(graph: Graph) ->
         graph.lance.delete_branch(graph.manifest(), SCHEMA_APPLY_LOCK)
         theirs = fenced(open_graph(graph.uri))
         theirs.__enter__()
-    note, lock = read_note(graph), current_lock(graph)
+    note, lock = noted(graph), current_lock(graph)
     assert note is not None and lock is not None and note.identifier == lock.identifier
     theirs.__exit__(None, None, None)
     assert current_lock(graph) is None
+
+
+@contextlib.contextmanager
+def raised_between(graph: Graph, monkeypatch: pytest.MonkeyPatch, raised: Callable[[], object]) -> Iterator[None]:
+    """Another run raises its fence after this one saw no lock, and before this one writes its note. Writes."""
+    with monkeypatch.context() as patch:
+        when_asked(patch, Storage, "write", raised, about="/fence")
+        yield
+
+
+def test_a_run_that_loses_the_race_for_the_fence_leaves_the_note_of_the_winner(
+    graph: Graph, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    theirs = fenced(open_graph(graph.uri))
+    refused = pytest.raises(
+        RecoveryPending, match=f"cannot be raised: {process_name()} keeps writers away with --fence"
+    )
+    with raised_between(graph, monkeypatch, theirs.__enter__), refused, fenced(graph):
+        pytest.fail("two runs have a fence")
+    note, lock = noted(graph), current_lock(graph)
+    assert note is not None and lock is not None and note.identifier == lock.identifier
+    theirs.__exit__(None, None, None)
+    assert (current_lock(graph), noted(graph)) == (None, None)
+
+
+def test_the_fence_of_a_killed_winner_of_that_race_needs_no_force(
+    graph: Graph, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    refused = pytest.raises(
+        RecoveryPending, match=r"a killed run of .* left it; nothing was written; run `omnigraph-ops recover`"
+    )
+    with raised_between(graph, monkeypatch, lambda: killed_behind_its_fence(graph.uri)), refused, fenced(graph):
+        pytest.fail("it began beside another fence")
+    assert check(graph).status is CheckStatus.PENDING
+    assert recover(graph).status is CheckStatus.CLEAN
+    assert (current_lock(graph), noted(graph)) == (None, None)
+
+
+@pytest.mark.parametrize("ends", ["next fence", "unlock"])
+def test_the_note_of_a_run_that_was_killed_before_its_fence_was_up_goes(
+    graph: Graph, monkeypatch: pytest.MonkeyPatch, ends: str
+) -> None:
+    def killed(_storage: Storage, _path: str, _data: bytes) -> bool:
+        raise Killed
+
+    with monkeypatch.context() as patch, pytest.raises(Killed):
+        patch.setattr(Storage, "create", killed)
+        patch.setattr(fence, "_release", lambda *_: None)
+        with fenced(graph):
+            pass
+    note_changed(graph, pid=2**22 + 1)
+    if ends == "unlock":
+        assert unlock(graph, force=False) is None
+    else:
+        with fenced(graph):
+            note, lock = noted(graph), current_lock(graph)
+            assert note is not None and lock is not None and note.identifier == lock.identifier
+    assert noted(graph) is None
+
+
+@pytest.mark.parametrize("lifted_by", [drop_stale_fence, partial(unlock, force=False)])
+def test_the_note_of_an_earlier_release_is_still_understood(graph: Graph, lifted_by: Callable[[Graph], object]) -> None:
+    """They had one place for the note of any run."""
+    killed_behind_its_fence(graph.uri)
+    ((path, note),) = notes(graph)
+    graph.storage.delete(path)
+    graph.storage.write(FENCE_PATH, serde.dumps(note).encode())
+    assert check(graph).status is CheckStatus.PENDING
+    assert lifted_by(graph)
+    assert (current_lock(graph), noted(graph)) == (None, None)
+
+
+def test_a_graph_that_waits_for_a_fence_to_end_says_whose_it_is(graph: Graph) -> None:
+    with fenced(graph):
+        quiet = quiet_state(open_graph(graph.uri), 0)
+    assert quiet == (False, f"{process_name()} keeps writers away with --fence, and is at work")

@@ -14,7 +14,7 @@ import pyarrow as pa
 import pytest
 
 from omnigraph_ops.config.settings import Settings
-from omnigraph_ops.coordination.fence import current_lock, read_note, unlock
+from omnigraph_ops.coordination.fence import current_lock, unlock
 from omnigraph_ops.coordination.freezes import unfreeze
 from omnigraph_ops.coordination.state import LEASE_PATH
 from omnigraph_ops.graph import Graph, open_graph
@@ -33,6 +33,7 @@ from omnigraph_ops.storage.store import Storage
 from tests.conftest import DemoGraph
 from tests.crash.harness_state import check_lineage
 from tests.support.edges import raising, when_asked, when_published
+from tests.support.fences import noted
 from tests.support.kills import Killed
 from tests.support.leases import bury_holders, take_over
 from tests.support.rows import rows_everywhere
@@ -217,7 +218,7 @@ def test_the_fence_of_a_rollback_ends_by_itself(graph: Graph, monkeypatch: pytes
     bounds = list[float]()
 
     def looked() -> None:
-        note = read_note(graph)
+        note = noted(graph)
         assert note is not None and note.until is not None
         bounds.append(note.until - note.raised_at)
 

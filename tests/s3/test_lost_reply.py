@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from omnigraph_ops.coordination.fence import current_lock, drop_stale_fence, fenced, read_note
+from omnigraph_ops.coordination.fence import current_lock, drop_stale_fence, fenced
 from omnigraph_ops.demo import DemoSpec, write_demo_graph
 from omnigraph_ops.errors import OpsError
 from omnigraph_ops.graph import open_graph
@@ -15,6 +15,7 @@ from tests.crash.harness_kills import EVERY_DEATH
 from tests.crash.harness_scenarios import S3_SCENARIOS
 from tests.crash.harness_state import QUICK, check_converged, check_readable, converge
 from tests.support.fault_proxy import losing_one_reply
+from tests.support.fences import noted
 from tests.support.rows import rows_everywhere
 from tests.support.s3 import upload_graph
 
@@ -83,6 +84,6 @@ def test_a_lost_reply_leaves_no_fence_that_nobody_owns(
         assert proxy.lost
     graph = open_graph(uri, QUICK)
     drop_stale_fence(graph)
-    assert (current_lock(graph), read_note(graph)) == (None, None)
+    assert (current_lock(graph), noted(graph)) == (None, None)
     with fenced(graph) as alone:
         assert alone.is_alone()

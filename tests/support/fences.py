@@ -7,12 +7,14 @@ import subprocess
 import sys
 import threading
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
 import pytest
 
-from omnigraph_ops.coordination.fence import fenced
+from omnigraph_ops import serde
+from omnigraph_ops.coordination.fence import FenceNote, fenced, notes
 from omnigraph_ops.graph import Graph
 
 _KILLED = """
@@ -32,6 +34,19 @@ def killed_behind_its_fence(root: str) -> None:
     assert process.stdout.readline() == "fenced\n"
     process.kill()
     process.wait()
+
+
+def noted(graph: Graph) -> FenceNote | None:
+    """The only note of a fence that is there, None when there is none. Reads."""
+    found = [note for _, note in notes(graph)]
+    assert len(found) <= 1, found
+    return next(iter(found), None)
+
+
+def note_changed(graph: Graph, **fields: Any) -> None:
+    """Give the only note of a fence other values. Writes it."""
+    ((path, note),) = notes(graph)
+    graph.storage.write(path, serde.dumps(replace(note, **fields)).encode())
 
 
 class TimerOf(threading.Thread):

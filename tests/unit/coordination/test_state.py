@@ -20,6 +20,7 @@ KNOWN = {
     f"expire-rows{LEASE}": (Kept.ALWAYS, ""),
     f"restore-turn{LEASE}": (Kept.ALWAYS, ""),
     f"runs/lease{LEASE}": (Kept.ALWAYS, ""),
+    f"fences/{'0' * 32}.json": (Kept.ALWAYS, ""),
     "fence.json": (Kept.ALWAYS, ""),
     "restoring.json": (Kept.ALWAYS, ""),
     f"probe-{'0' * 32}": (Kept.NEVER, ""),
