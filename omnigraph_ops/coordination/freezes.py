@@ -6,18 +6,18 @@ import contextlib
 import logging
 import shlex
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 
 from omnigraph_ops.coordination.environment import clock_problem, is_running
 from omnigraph_ops.coordination.holds import Hold, active_holds, freezes, is_active, read_hold, release_hold, write_hold
 from omnigraph_ops.coordination.lease import committer_turn
 from omnigraph_ops.coordination.state import FREEZES_DIR
-from omnigraph_ops.errors import CorruptGraph, GraphFrozen, InvalidInput, LeaseHeld, StorageError
+from omnigraph_ops.errors import CorruptGraph, GraphFrozen, InvalidInput, LeaseHeld, StorageError, lacks_rights
 from omnigraph_ops.graph.graph import Graph
 from omnigraph_ops.graph.layout import INTERNAL_DATASETS, is_ulid
 from omnigraph_ops.graph.state import TableEntry
-from omnigraph_ops.lance.gateway import DatasetMissing
+from omnigraph_ops.lance.gateway import DatasetMissing, LanceFailure
 from omnigraph_ops.lance.versions import delete_tag
 from omnigraph_ops.models.freeze import UnfreezeReport
 from omnigraph_ops.quantities import moment_at
@@ -132,6 +132,7 @@ def unfreeze(graph: Graph, freeze_id: str) -> UnfreezeReport:
 
     Raises:
         InvalidInput: there is neither a record nor a tag of it.
+        StorageError: it has ended, but tags of datasets that cannot be read stay.
     """
     with committer_turn(graph, f"unfreeze {freeze_id}"):
         hold, damaged = _record(graph, freeze_id)
@@ -141,29 +142,55 @@ def unfreeze(graph: Graph, freeze_id: str) -> UnfreezeReport:
         if hold is None and not tags and not damaged:
             known = ", ".join(h.hold_id for h in freezes(graph.storage)) or "none"
             raise InvalidInput(f"{graph.target} has no freeze {freeze_id}; nothing was changed; its freezes: {known}")
-        _mark_ended(graph, hold)
-        removed = _remove_tags(graph, tags)
-        _forget(graph, freeze_id)
+        removed = _end(graph, freeze_id, hold, tags)
     return UnfreezeReport(uri=graph.target, released=(freeze_id,), tags_removed=removed)
 
 
 def unfreeze_all(graph: Graph, owner: str) -> UnfreezeReport:
-    """End every freeze of that owner. Destroys tags and records."""
-    ended = list[UnfreezeReport]()
+    """End every freeze of that owner. Destroys tags and records.
+
+    Raises:
+        StorageError: of the first that could not be ended, or not with all its tags; it hinders no other.
+    """
+    ended, failures = list[UnfreezeReport](), list[StorageError]()
     for hold in (h for h in active_freezes(graph.storage) if h.owner == owner):
-        with contextlib.suppress(InvalidInput):  # another process ended it meanwhile
-            ended.append(unfreeze(graph, hold.hold_id))
+        try:
+            with contextlib.suppress(InvalidInput):  # another process ended it meanwhile
+                ended.append(unfreeze(graph, hold.hold_id))
+        except StorageError as error:
+            failures.append(error)
+    for failure in failures:
+        raise failure
     released = tuple(freeze_id for report in ended for freeze_id in report.released)
     return UnfreezeReport(uri=graph.target, released=released, tags_removed=sum(r.tags_removed for r in ended))
 
 
 def end_freeze(graph: Graph, hold: Hold) -> int:
-    """End a freeze by the names in its record; how many tags went. Destroys tags and record."""
+    """End a freeze by the names in its record; how many tags went. Destroys tags and record.
+
+    Raises:
+        StorageError: as `unfreeze`.
+    """
     cut = hold.freeze.cut if hold.freeze is not None else None
+    tags = [(pin.path, pin.tag) for pin in cut.pins] if cut is not None else []
+    return _end(graph, hold.hold_id, hold, tags)
+
+
+def _end(graph: Graph, freeze_id: str, hold: Hold | None, tags: Sequence[tuple[str, str]]) -> int:
+    """End a freeze; how many tags went. A record stays with the tags that do, for whoever sweeps. Destroys both."""
     _mark_ended(graph, hold)
-    removed = _remove_tags(graph, [(pin.path, pin.tag) for pin in cut.pins]) if cut is not None else 0
-    _forget(graph, hold.hold_id)
-    return removed
+    removed, unread = _remove_tags(graph, tags)
+    if hold is None or not unread:
+        _forget(graph, freeze_id)
+    if not unread:
+        return removed
+    later = "the next `omnigraph-ops holds`, optimize or cleanup removes"
+    if hold is None:
+        later = f"a later `omnigraph-ops unfreeze {shlex.quote(graph.target)} {freeze_id}` removes"
+    raise StorageError(
+        f"freeze {freeze_id} of {graph.target} has ended, but its tags on {', '.join(unread)} stay and keep versions "
+        f"there: {next(iter(unread.values()))}; {later} them once that can be read again"
+    )
 
 
 def sweep_ended(graph: Graph) -> tuple[str, ...]:
@@ -235,17 +262,34 @@ def _datasets(graph: Graph) -> list[str]:
     return [*INTERNAL_DATASETS, *(path for f in TABLE_FOLDERS for path in folders_in(graph.storage, f))]
 
 
-def _remove_tags(graph: Graph, tags: Iterable[tuple[str, str]]) -> int:
+def _remove_tags(graph: Graph, tags: Iterable[tuple[str, str]]) -> tuple[int, dict[str, str]]:
+    """How many tags went, and why no tag of some datasets did. Destroys only tags."""
     by_path: dict[str, list[str]] = {}
     for path, name in tags:
         by_path.setdefault(path, []).append(name)
-    removed = 0
+    removed, unread = 0, dict[str, str]()
     for path, names in by_path.items():
-        # A dataset may be gone with its type.
-        with contextlib.suppress(DatasetMissing):
+        try:
             dataset = graph.open_at(path)
+        except DatasetMissing:
+            continue  # gone with its type
+        except LanceFailure as error:
+            unread[path] = damage_of(graph, path, error)
+        else:
             removed += sum(delete_tag(dataset, name) for name in names)
-    return removed
+    return removed, unread
+
+
+def damage_of(graph: Graph, path: str, error: LanceFailure) -> str:
+    """What is wrong with one dataset, for a failure to open it. Reads.
+
+    Raises:
+        StorageError: this account may not read it, or the store does not answer: that is not about one dataset.
+    """
+    if lacks_rights(error):
+        raise error
+    graph.storage.list(f"{path}/_versions")
+    return str(error)
 
 
 def _mark_ended(graph: Graph, hold: Hold | None) -> None:

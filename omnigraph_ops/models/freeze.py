@@ -158,7 +158,7 @@ class RelocatedFile:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CutProblem:
-    """Something of a cut that is gone."""
+    """Something of a cut that is gone or cannot be read."""
 
     path: str
     branch: str | None

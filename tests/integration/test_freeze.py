@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shutil
 import time
 from collections.abc import Callable, Iterator
@@ -36,6 +37,7 @@ from omnigraph_ops.errors import (
     PublishConflict,
     RecoveryPending,
     StalePlan,
+    StorageError,
     UnknownTable,
 )
 from omnigraph_ops.graph import Graph, open_graph
@@ -49,7 +51,7 @@ from omnigraph_ops.spark.rewrite_job import optimize_on_worker
 from omnigraph_ops.stages.backup.take import BackupOptions, backup_graph
 from omnigraph_ops.stages.cleanup.apply import cleanup_all, cleanup_table, remove_orphaned_forks
 from omnigraph_ops.stages.cleanup.plan import plan_cleanup
-from omnigraph_ops.stages.freeze.observe import verify_cut
+from omnigraph_ops.stages.freeze.observe import stored_manifest, verify_cut
 from omnigraph_ops.stages.freeze.take import extend_freeze, freeze_graph, hold_version, list_holds, read_freeze, release
 from omnigraph_ops.stages.optimize.run import optimize_all, optimize_table, plan_optimize
 from omnigraph_ops.stages.optimize.units import optimize_internal
@@ -61,7 +63,7 @@ from omnigraph_ops.stages.repair.run import apply_repair, preview_repair
 from omnigraph_ops.storage.store import Storage
 from tests.conftest import DemoGraph
 from tests.support.converged import assert_no_leftovers
-from tests.support.edges import when_asked
+from tests.support.edges import raising, when_asked
 from tests.support.freezes import freeze_tags, make_branch_anew
 from tests.support.orphans import KNOWS, PERSON, WEEK, age, drop
 from tests.support.plain import append, indexed, opened
@@ -659,3 +661,74 @@ def test_the_shell_says_what_a_freeze_kept_from_a_cleanup(
     freeze_graph(graph, tables=(PERSON,), owner="ann")
     done = cli("cleanup --confirm", graph.uri, "--plan", plan)
     assert (done.code, f"kept: {PERSON} of {graph.uri} is frozen by ann" in done.out) == (0, True)
+
+
+@contextmanager
+def damaged(graph: Graph, table_path: str) -> Iterator[None]:
+    """The newest manifest of one table has lost its end meanwhile. Writes."""
+    newest = stored_manifest(graph, table_path, None, graph.open_at(table_path).version)
+    assert newest is not None
+    manifest = Path(graph.uri, newest)
+    whole = manifest.read_bytes()
+    manifest.write_bytes(whole[:40])
+    try:
+        yield
+    finally:
+        manifest.write_bytes(whole)
+
+
+def test_a_freeze_is_listed_and_ended_beside_a_damaged_table(demo_graph: DemoGraph, stamp: int, cli: Cli) -> None:
+    graph = demo_graph(stamp=stamp, **SMALL)
+    freeze, path = freeze_graph(graph), entry_of(graph, PERSON).path
+    with damaged(graph, path):
+        (listed,) = list_holds(open_graph(graph.uri)).holds
+        assert {problem.path for problem in listed.problems} == {path}
+        assert "its dataset cannot be read: cannot open" in listed.problems[0].reason
+        listing = cli("holds", graph.uri)
+        assert (listing.code, "cannot be read" in listing.out) == (0, True), listing
+        ended = cli("unfreeze", graph.uri, freeze.freeze_id)
+        assert ended.code == 1
+        assert f"freeze {freeze.freeze_id} of {graph.uri} has ended, but its tags on {path} stay" in ended.err
+        assert "the next `omnigraph-ops holds`, optimize or cleanup removes them" in ended.err
+        assert freeze_tags(graph.uri) == {
+            f"{p.path}/_refs/tags/{p.tag}.json" for p in freeze.cut.pins if p.path == path
+        }
+        refuse_frozen(open_graph(graph.uri))
+        assert cli("holds", graph.uri).code == 0
+    assert list_holds(open_graph(graph.uri)).swept == (freeze.freeze_id,)
+    assert freeze_tags(graph.uri) == set()
+    assert_no_leftovers(graph)
+
+
+def test_tags_without_a_record_are_removed_beside_a_damaged_table(demo_graph: DemoGraph) -> None:
+    graph = demo_graph(**SMALL)
+    freeze, path = freeze_graph(graph), entry_of(graph, PERSON).path
+    graph.storage.delete(hold_path(freeze.freeze_id))
+    again = f"a later `omnigraph-ops unfreeze {graph.uri} {freeze.freeze_id}` removes them"
+    with damaged(graph, path), pytest.raises(StorageError, match=re.escape(again)):
+        unfreeze(graph, freeze.freeze_id)
+    assert unfreeze(graph, freeze.freeze_id).tags_removed == len([p for p in freeze.cut.pins if p.path == path])
+    assert freeze_tags(graph.uri) == set()
+
+
+def test_one_freeze_whose_tags_stay_keeps_no_other_of_its_owner(demo_graph: DemoGraph) -> None:
+    graph = demo_graph(**SMALL)
+    first, second = (freeze_graph(graph, owner="me@host") for _ in range(2))
+    with damaged(graph, entry_of(graph, PERSON).path), pytest.raises(StorageError, match="has ended, but its tags on"):
+        unfreeze_all(graph, "me@host")
+    assert set(list_holds(graph).swept) == {first.freeze_id, second.freeze_id}
+    assert freeze_tags(graph.uri) == set()
+
+
+def test_a_store_that_does_not_answer_is_no_damaged_table(
+    demo_graph: DemoGraph, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    graph = demo_graph(**SMALL)
+    freeze, path = freeze_graph(graph), entry_of(graph, PERSON).path
+    with damaged(graph, path), monkeypatch.context() as patch:
+        when_asked(patch, Storage, "list", raising(StorageError("timed out")), about=f"{path}/_versions$", times=None)
+        with pytest.raises(StorageError, match=r"^timed out$"):
+            list_holds(graph)
+        with pytest.raises(StorageError, match=r"^timed out$"):
+            unfreeze(graph, freeze.freeze_id)
+    assert list_holds(graph).swept == (freeze.freeze_id,)

@@ -9,7 +9,7 @@ from functools import partial
 
 from tenacity import Retrying, retry_if_exception_type, retry_if_result, stop_after_attempt, wait_fixed
 
-from omnigraph_ops.coordination.freezes import contract_folder, freeze_of_tag, tag_name
+from omnigraph_ops.coordination.freezes import contract_folder, damage_of, freeze_of_tag, tag_name
 from omnigraph_ops.errors import CorruptGraph, InvalidInput, RecoveryPending, StorageError
 from omnigraph_ops.graph.graph import Graph, select_entries
 from omnigraph_ops.graph.layout import (
@@ -25,7 +25,7 @@ from omnigraph_ops.graph.layout import (
 from omnigraph_ops.graph.references import base_states, dropped_manifests, lost_reference
 from omnigraph_ops.graph.schema import staging_files
 from omnigraph_ops.graph.state import BranchState, TableEntry
-from omnigraph_ops.lance.gateway import BranchRef, Dataset, DatasetMissing, lance_errors
+from omnigraph_ops.lance.gateway import BranchRef, Dataset, DatasetMissing, LanceFailure, lance_errors
 from omnigraph_ops.models.freeze import CutProblem, Freeze, FrozenBranch, FrozenCut, FrozenPin, PinRole
 from omnigraph_ops.parallel import in_parallel
 
@@ -320,13 +320,17 @@ _NO_BRANCH = "its branch was deleted, which takes the files of the branch in spi
 _OTHER_BRANCH = "its branch was deleted and another one of that name was made"
 
 
-def verify_cut(graph: Graph, freeze: Freeze) -> tuple[CutProblem, ...]:
+def verify_cut(graph: Graph, freeze: Freeze, *, with_damaged: bool = False) -> tuple[CutProblem, ...]:
     """Everything of the cut that is gone, by dataset; empty while all of it is there. Reads.
 
     Looks at branches, tags and manifests; that every file is there, `cut_files` says.
+
+    Args:
+        with_damaged: name datasets that cannot be read, too, where one would end a list. Whoever copies the cut or
+            extends the freeze gets the error.
     """
     found = in_parallel(
-        partial(_of_dataset, graph),
+        partial(_of_damaged if with_damaged else _of_dataset, graph),
         list(freeze.cut.by_dataset().values()),
         workers=graph.settings.concurrency,
     )
@@ -365,6 +369,14 @@ def _of_dataset(graph: Graph, pins: list[FrozenPin]) -> list[CutProblem]:
             reason = "the version was removed"
         found += [_problem(pin, reason)] if reason is not None else []
     return found
+
+
+def _of_damaged(graph: Graph, pins: list[FrozenPin]) -> list[CutProblem]:
+    try:
+        return _of_dataset(graph, pins)
+    except LanceFailure as error:
+        reason = f"its dataset cannot be read: {damage_of(graph, pins[0].path, error)}"
+        return [_problem(pin, reason) for pin in pins]
 
 
 def lifetimes(graph: Graph, dataset: Dataset) -> dict[str, tuple[tuple[int, str], ...]]:

@@ -96,7 +96,7 @@ def hold_view(uri: str, hold: Hold) -> View:
 
 
 def holds_view(listed: HoldList) -> View:
-    """Who holds what until when, and what is gone of a cut. Pure."""
+    """Who holds what until when, and what of a cut is gone or cannot be read. Pure."""
     gone = tuple(
         (hold.hold_id, p.path, p.branch or "main", str(p.version), p.reason)
         for hold in listed.holds
@@ -106,7 +106,7 @@ def holds_view(listed: HoldList) -> View:
     return View.of(
         f"holds {listed.uri} — {len(listed.holds)}",
         Section.table("Holds", header, map(_cells, listed.holds)),
-        Section.table("Gone", ("Hold", "Path", "Branch", "Version", "Why"), gone),
+        Section.table("Gone or unreadable", ("Hold", "Path", "Branch", "Version", "Why"), gone),
         Section(title="Ended and removed", lines=listed.swept),
     )
 

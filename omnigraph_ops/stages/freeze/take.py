@@ -358,6 +358,7 @@ def list_holds(graph: Graph) -> HoldList:
 
 
 def _listed(graph: Graph, hold: Hold, keys: Mapping[str, str]) -> ListedHold:
+    freeze = None if hold.starting or hold.freeze is None else read_freeze(graph, hold.hold_id)
     return ListedHold(
         hold_id=hold.hold_id,
         kind=hold.kind.value,
@@ -369,7 +370,7 @@ def _listed(graph: Graph, hold: Hold, keys: Mapping[str, str]) -> ListedHold:
         created_at=hold.created_at,
         expires_at=hold.expires_at,
         age_seconds=max(int(time.time() - hold.created_at), 0),
-        problems=() if hold.starting or hold.freeze is None else verify_cut(graph, read_freeze(graph, hold.hold_id)),
+        problems=() if freeze is None else verify_cut(graph, freeze, with_damaged=True),
     )
 
 
