@@ -8,14 +8,16 @@ run on the database know of each other.
 
 from __future__ import annotations
 
+import contextlib
 import os
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from functools import partial
 
 import pyarrow as pa
 
 from omnigraph_ops.config.settings import Settings
-from omnigraph_ops.errors import InvalidInput, NotAGraph, StalePlan
+from omnigraph_ops.errors import InvalidInput, NotAGraph, StalePlan, StorageError
 from omnigraph_ops.graph.graph import Graph, RunContext
 from omnigraph_ops.graph.lance_manifest import stored_versions
 from omnigraph_ops.graph.layout import GRAPH_FOLDERS, MAINTENANCE_DIR, ROOT_FILES, any_version_of
@@ -36,16 +38,27 @@ from omnigraph_ops.storage.inventory import Levels, files_in, folders_in
 from omnigraph_ops.storage.location import is_elsewhere, locate
 from omnigraph_ops.storage.store import Storage
 
+_Manifest = tuple[int, str]
+"""A version, and the e-tag of its manifest; without one nothing proves that it is still the same."""
 
-def reads_files_of(lance: LanceGateway, uri: str, others: Iterable[str]) -> dict[str, str]:
-    """Those of the other datasets whose files the one at `uri` must be taken to read, with the reason. Reads."""
-    try:
-        bases = base_roots(lance.open(uri))
-    except LanceFailure as error:
-        unknown = f"{uri} cannot be opened, so whether it is a shallow clone of this is unknown: {error}"
-        return dict.fromkeys(others, unknown)
-    reason = f"{uri} reads files of it, as a shallow clone or through a registered base"
-    return {other: reason for other in others if any(_is_at(base, other) for base in bases)}
+
+def _newest_manifest(storage: Storage, path: str) -> _Manifest | None:
+    """That of a dataset, None for a folder that holds none. Reads: one listing, locally also the file's properties."""
+    folder, tags = f"{path}/_versions", dict[str, str]()
+    if storage.is_local:
+        tags = dict.fromkeys(storage.list(folder), "")
+    else:
+        for page in storage.pages(folder, delimiter=True):
+            tags |= {o["Key"].rpartition("/")[2]: o.get("ETag") or "" for o in page.get("Contents", ())}
+    versions = {version: name for name in tags if (version := any_version_of(name)) is not None}
+    if not versions:
+        return None
+    newest = max(versions)
+    tag = tags[versions[newest]]
+    if storage.is_local:
+        with contextlib.suppress(FileNotFoundError, StorageError):
+            tag = storage.stat(f"{folder}/{versions[newest]}").e_tag or ""
+    return newest, tag
 
 
 def _is_at(base: str, other: str) -> bool:
@@ -133,6 +146,8 @@ class PlainGraph(Graph):
     catalog: PlainCatalog
     only: str | None
     """The one dataset that was addressed, None for all of the folder."""
+    bases_read: dict[tuple[str, _Manifest], tuple[str, ...]] = field(default_factory=dict)
+    """Where else the datasets of the folder have files, as far as this was read, by their newest versions."""
 
     @property
     def target(self) -> str:
@@ -199,23 +214,51 @@ class PlainGraph(Graph):
 
     def read_from_outside(self, table_path: str) -> str | None:
         """By a neighbour in the folder that was not addressed, or whose name does not end in `.lance`. Reads."""
-        ours = self._paths()
-        return self._read_by((table_path,), [p for p in _folders_and_links(self.storage) if p not in ours]).get(
-            table_path
-        )
+        ours = frozenset(self._paths())
+        others = [p for p in _folders_and_links(self.storage) if p not in ours]
+        return self._read_by((table_path,), others).get(table_path)
 
-    def _read_by(self, table_paths: Collection[str], folders: Sequence[str]) -> dict[str, str]:
+    def _read_by(self, table_paths: Collection[str], folders: Iterable[str]) -> dict[str, str]:
         """Those of some datasets whose files a dataset in another of the folders reads, with who does. Reads."""
+        found: dict[str, str] = {}
+        for folder, bases in self._bases([f for f in folders if f != MAINTENANCE_DIR]).items():
+            uri, others = self.storage.uri(folder), (path for path in table_paths if path != folder)
+            if isinstance(bases, LanceFailure):
+                reason = f"{uri} cannot be opened, so whether it is a shallow clone of this is unknown: {bases}"
+                read = list(others)
+            else:
+                reason = f"{uri} reads files of it, as a shallow clone or through a registered base"
+                read = [p for p in others if any(_is_at(base, self.storage.uri(p)) for base in bases)] if bases else []
+            for path in read:
+                found.setdefault(path, reason)
+        return found
 
-        def read_here(folder: str) -> dict[str, str]:
-            if folder == MAINTENANCE_DIR or not is_dataset(self.storage, folder):
-                return {}
-            others = {self.storage.uri(path): path for path in table_paths if path != folder}
-            read = reads_files_of(self.lance, self.storage.uri(folder), others)
-            return {others[uri]: reason for uri, reason in read.items()}
+    def _bases(self, folders: Sequence[str]) -> dict[str, tuple[str, ...] | LanceFailure]:
+        """Where else the dataset in each of the folders has files, or why that is unknown. Reads.
 
-        found = in_parallel(read_here, folders, workers=self.settings.concurrency)
-        return {path: reason for read in reversed(found) for path, reason in read.items()}
+        Whoever works on one dataset after the other asks for each of them, so only what is new since is opened.
+        """
+        ask, workers = partial(_newest_manifest, self.storage), self.settings.concurrency
+        # On a local disk a thread costs more than a listing.
+        newest = map(ask, folders) if self.storage.is_local else in_parallel(ask, folders, workers=workers)
+        there = {folder: found for folder, found in zip(folders, newest, strict=True) if found is not None}
+        known = {f: self.bases_read[f, found] for f, found in there.items() if (f, found) in self.bases_read}
+        new = [(f, found) for f, found in there.items() if f not in known]
+        opened = in_parallel(self._open_bases, new, workers=workers)
+        read = dict(zip((folder for folder, _ in new), opened, strict=True))
+        return {folder: known[folder] if folder in known else read[folder] for folder in there}
+
+    def _open_bases(self, listed: tuple[str, _Manifest]) -> tuple[str, ...] | LanceFailure:
+        """Where else a dataset has files, remembered if it still is at the version that was listed. Reads."""
+        folder, (version, tag) = listed
+        try:
+            opened = self.open_at(folder)
+            bases = base_roots(opened)
+        except LanceFailure as error:
+            return error
+        if tag and int(opened.version) == version:
+            self.bases_read[listed] = bases
+        return bases
 
     def is_gone(self, table_path: str) -> bool:
         # A run on one dataset cannot tell about its neighbours, which it does not look at.

@@ -183,7 +183,8 @@ def test_a_clone_that_is_made_after_the_plan_keeps_what_it_reads(folder: Path) -
     assert (failed.table_key, "clone.lance reads files" in str(failed.error)) == ("table:stable", True)
 
 
-def test_a_plan_opens_every_dataset_of_a_folder_so_many_times_however_many_there_are(folder: Path) -> None:
+def counting(graph: Graph) -> tuple[Graph, list[str]]:
+    """The same graph, and the addresses of what it opens from now on."""
     opened: list[str] = []
 
     class Counting(PlainGateway):
@@ -193,16 +194,63 @@ def test_a_plan_opens_every_dataset_of_a_folder_so_many_times_however_many_there
             opened.append(uri)
             return super().open(uri, branch=branch, version=version)
 
+    return replace(graph, context=replace(graph.context, lance=Counting({}))), opened
+
+
+def test_a_plan_opens_every_dataset_of_a_folder_so_many_times_however_many_there_are(folder: Path) -> None:
     def opens_of_each() -> int:
-        graph = plain.opened(folder)
-        opened.clear()
-        plan_cleanup(replace(graph, context=replace(graph.context, lance=Counting({}))), KEEP_1)
+        graph, opened = counting(plain.opened(folder))
+        plan_cleanup(graph, KEEP_1)
         return max(Counter(opened).values())
 
     of_three = opens_of_each()
     for number in range(5):
         shutil.copytree(folder / "stable.lance", folder / f"more{number}.lance")
     assert opens_of_each() == of_three > 0
+
+
+def test_a_cleanup_of_one_dataset_after_the_other_opens_each_as_often_however_many_there_are(folder: Path) -> None:
+    def opens_of_each() -> int:
+        plan = plan_cleanup(plain.opened(folder), KEEP_1)
+        graph, opened = counting(plain.opened(folder, concurrency=1))
+        report = cleanup_all(graph, plan)
+        assert not report.failed, report.failed
+        return max(Counter(opened).values())
+
+    of_three = opens_of_each()
+    for number in range(5):
+        shutil.copytree(folder / "empty.lance", folder / f"more{number}.lance")
+        plain.append(folder / f"more{number}.lance", 0)
+    assert opens_of_each() == of_three > 0
+
+
+def test_who_reads_a_dataset_is_told_as_it_is_now(folder: Path) -> None:
+    """Asked again and again: what is new, written to, made anew, damaged or gone since the last time counts."""
+    graph, opened = counting(plain.opened(folder))
+    stable, reader = "stable.lance", folder / "reader.lance"
+
+    def told() -> str:
+        opened.clear()
+        return graph.clones((stable,)).get(stable, "")
+
+    assert (told(), len(opened)) == ("", 3)
+    assert (told(), opened) == ("", [])
+    lance.write_dataset(plain.rows(0, 5), str(reader))
+    assert (told(), opened) == ("", [str(reader)]), "a new neighbour"
+    shutil.rmtree(reader)
+    lance.dataset(str(folder / stable)).shallow_clone(str(reader), 1)
+    assert plain.versions(reader) == [1]
+    for _ in range(2):
+        assert "reader.lance reads files of it" in told(), "made anew, with the same version"
+    assert opened == []
+    lance.write_dataset(plain.rows(0, 5), str(reader), mode="overwrite")
+    assert ("reader.lance reads files of it" in told(), opened) == (True, [str(reader)]), "a new version"
+    min((reader / "_versions").glob("*.manifest")).write_bytes(b"damaged")
+    for _ in range(2):
+        assert "reader.lance cannot be opened" in told()
+        assert opened == [str(reader)]
+    shutil.rmtree(reader)
+    assert (told(), opened) == ("", [])
 
 
 @pytest.mark.parametrize("base", ["", "data", "more"])
