@@ -7,10 +7,11 @@ are found by their uuid in the branch's manifests, and detached versions make th
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from enum import IntEnum
+from functools import cached_property
 from operator import is_
 
 from omnigraph_ops.errors import CorruptGraph, OpsError, StorageError
@@ -36,7 +37,7 @@ from omnigraph_ops.models.orphans import SkippedDataset
 from omnigraph_ops.storage.inventory import TABLE_FOLDERS, folders_in
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class References:
     """What one or all live datasets of a graph need, with all their branches."""
 
@@ -52,8 +53,11 @@ class References:
 
     def branch_names(self, dataset: str | None) -> frozenset[str] | None:
         """The names of the branches of a dataset; None where its references are not known. Pure."""
-        known = self.branches.get(dataset or "")
-        return None if known is None else frozenset(b.name for b in known)
+        return self._names.get(dataset or "")
+
+    def is_forked_from(self, dataset: str, branch: str | None) -> bool:
+        """Whether a branch of a dataset whose references are known forks from that one. Pure."""
+        return branch in self._parents[dataset]
 
     def needs(self, file: LanceFile) -> bool:
         """Whether any version of any dataset refers to this file. Pure."""
@@ -65,7 +69,21 @@ class References:
         return f"{file.chain}/{file.tail}" in self.exact or file.tail in self.loose
 
     def is_skipped(self, dataset: str) -> bool:
-        return any(s.path == dataset for s in self.skipped)
+        """Whether what a dataset refers to could not all be read. Pure."""
+        return dataset in self._skipped_paths
+
+    # Every file that is stored is judged by these.
+    @cached_property
+    def _names(self) -> Mapping[str, frozenset[str]]:
+        return {path: frozenset(b.name for b in branches) for path, branches in self.branches.items()}
+
+    @cached_property
+    def _parents(self) -> Mapping[str, frozenset[str | None]]:
+        return {path: frozenset(b.parent_branch for b in branches) for path, branches in self.branches.items()}
+
+    @cached_property
+    def _skipped_paths(self) -> frozenset[str]:
+        return frozenset(s.path for s in self.skipped)
 
 
 def read_references(graph: Graph, table_paths: Iterable[str]) -> References:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -280,18 +280,22 @@ def _places(plan: OrphansPlan) -> tuple[tuple[str, ...], ...]:
     if plan.parts is not None:
         return tuple((p.path, p.kind.value, counted(p.files), human_bytes(p.bytes)) for p in plan.parts.places)
     sizes: dict[tuple[str, str], list[int]] = {}
-    going = [g.path for g in plan.groups if g.kept is None]
+    going = {g.path for g in plan.groups if g.kept is None}
     for file in plan.files:
         sizes.setdefault((_place(file, going), str(file.kind)), []).append(file.size)
     ordered = sorted(sizes.items(), key=lambda place: (-sum(place[1]), place[0]))
     return tuple((*key, counted(len(of)), human_bytes(sum(of))) for key, of in ordered)
 
 
-def _place(file: OrphanFile, groups: Sequence[str]) -> str:
+def _place(file: OrphanFile, groups: Collection[str]) -> str:
+    """The innermost of the groups that a file is below, else its dataset, else the first folder. Pure."""
     dataset = dataset_of(file.path)
     if dataset is None:
         return file.path.partition("/")[0]
-    return next((g for g in groups if g.startswith(dataset) and file.path.startswith(f"{g}/")), dataset)
+    folder = file.path
+    while len(folder) > len(dataset) and folder not in groups:
+        folder = folder.rpartition("/")[0]
+    return folder
 
 
 def _notes(plan: OrphansPlan) -> Iterable[str]:

@@ -158,8 +158,7 @@ class Judge:
 
     def _in_dead_branch(self, file: LanceFile, path: str) -> Verdict:
         group = chain_folder(file.dataset, file.branch)
-        parents = {b.parent_branch for b in self.references.branches[file.dataset]}
-        if file.branch in parents:
+        if self.references.is_forked_from(file.dataset, file.branch):
             return _needed(f"a live branch forks from {file.branch!r}")
         return Verdict(standing=Standing.ORPHAN, kind=OrphanKind.DEAD_BRANCH, group=group)
 

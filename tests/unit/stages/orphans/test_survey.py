@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import replace
 
 import pytest
@@ -141,6 +142,38 @@ def test_orphans(path: str, kind: OrphanKind, group: str | None) -> None:
 )
 def test_unknown(path: str) -> None:
     assert judge().verdict(path).standing is Standing.UNKNOWN
+
+
+@pytest.mark.parametrize("alive", [set(), {"a"}, {"a/b"}, {"a/b/c"}, {"a", "a/b/c"}, {"a", "a/b", "a/b/c"}])
+def test_of_nested_branches_each_is_dead_or_alive_by_itself(alive: set[str]) -> None:
+    known = replace(judge(), references=References(branches={LIVE: tuple(map(ref, sorted(alive)))}))
+    for branch in ("a", "a/b", "a/b/c"):
+        tree = f"{LIVE}/tree/{branch}"
+        verdict = known.verdict(f"{tree}/data/x.lance")
+        expected = (OrphanKind.DATA, None) if branch in alive else (OrphanKind.DEAD_BRANCH, tree)
+        assert (verdict.standing, verdict.kind, verdict.group) == (Standing.ORPHAN, *expected)
+
+
+class CountedBranches(tuple[BranchRef, ...]):
+    """Counts how often all of them are gone through."""
+
+    times = 0
+
+    def __iter__(self) -> Iterator[BranchRef]:
+        self.times += 1
+        return super().__iter__()
+
+
+def test_branches_are_gone_through_as_often_for_many_files_as_for_one() -> None:
+    def times(files: int) -> int:
+        branches = CountedBranches(ref(f"b{number}") for number in range(5))
+        known = replace(judge(), references=References(branches={LIVE: branches}))
+        for path in (f"{LIVE}/tree/{branch}/data/{n}.lance" for branch in ("b0", "dead") for n in range(files)):
+            assert known.verdict(path).standing is Standing.ORPHAN
+            known.meeting_point(path)
+        return branches.times
+
+    assert times(50) == times(1)
 
 
 PLAIN_LIVE = "items.lance"
