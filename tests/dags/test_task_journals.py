@@ -136,6 +136,18 @@ def test_a_forged_plan_adds_no_row_to_a_report(graph: Graph) -> None:
     assert "node:Forged" not in str(serde.to_json(found))
 
 
+def test_a_run_whose_graph_is_at_another_address_by_now_stops(graph: Graph) -> None:
+    from airflow.sdk.exceptions import AirflowFailException
+    from omnigraph_airflow.operators.optimize import PlanOptimizeOperator, SummarizeOptimizeOperator
+
+    run = DagRun(root=Path(graph.uri), states={"plan_optimize": "success"})
+    plan = PlanOptimizeOperator(task_id="plan_optimize", graph=graph.uri).execute(run.context("plan_optimize"))
+    plan["uri"] = "/elsewhere/g.omni"
+    summary = SummarizeOptimizeOperator(task_id="summarize", graph=graph.uri, plan=plan, table_tasks=())
+    with pytest.raises(AirflowFailException, match=f"planned /elsewhere/g.omni, and its graph is {graph.uri} now"):
+        summary.execute(run.context("summarize"))
+
+
 def test_a_task_that_is_marked_a_success_has_done_what_it_did(graph: Graph, tmp_path: Path) -> None:
     cleanup = Cleanup(graph)
     cleanup.run.states["cleanup_table"] = "success"

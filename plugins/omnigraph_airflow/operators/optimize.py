@@ -21,7 +21,7 @@ from omnigraph_airflow.operators.base import (
 )
 from omnigraph_airflow.task_run import airflow_errors, is_told, planners, run_id_of
 from omnigraph_ops import serde
-from omnigraph_ops.errors import RecoveryPending
+from omnigraph_ops.errors import RecoveryPending, StalePlan
 from omnigraph_ops.models.optimize import Executor, OptimizePlan, OptimizeReport, SkipReason, TableStats
 from omnigraph_ops.parallel import SHARED_LOTS, lots_of
 from omnigraph_ops.progress import Lines
@@ -142,6 +142,12 @@ class SummarizeOptimizeOperator(OmnigraphOperator):
     def run_stage(self, graph: Graph, context: Context) -> Any:
         if self.plan is None or not came_to_its_end(context, self.plan_task):
             raise AirflowSkipException("no plan was made, see the tasks before this one")
+        planned = serde.from_json(OptimizePlan, self.plan)
+        if planned.uri != graph.uri:
+            raise StalePlan(
+                f"this run planned {planned.uri}, and its graph is {graph.uri} now: somebody changed the address; the "
+                "run stops here, and what it did before stays; start a new run"
+            )
         from omnigraph_ops.outcomes.task_journals import read_tasks
         from omnigraph_ops.stages.optimize.budget import note_deferrals
         from omnigraph_ops.stages.optimize.run import optimize_internal_last
@@ -149,7 +155,7 @@ class SummarizeOptimizeOperator(OmnigraphOperator):
         tasks = self.table_tasks
         found = read_tasks(graph.storage, run_id_of(context), warn=self.log.warning)
         # Whoever may edit the run writes the XCom, and its rows reach the report.
-        plan = found.results().plans.get("optimize") or serde.from_json(OptimizePlan, self.plan)
+        plan = found.results().plans.get("optimize") or planned
         planner = planners()["optimize"]
         standing = found.without_repeated({"optimize": planner}).results(*tasks)
         done: OptimizeReport | None = standing.reports.get("optimize")
