@@ -23,6 +23,7 @@ from omnigraph_ops.stages.orphans.apply import apply_orphans
 from omnigraph_ops.stages.orphans.plan import plan_orphans
 from omnigraph_ops.stages.orphans.quarantine import list_quarantines, place_of, preview_quarantine, purge, restore
 from omnigraph_ops.stages.orphans.stage import quarantines_view
+from omnigraph_ops.storage.store import Storage
 from omnigraph_ops.views.view import plain_text
 from tests.conftest import DemoGraph
 from tests.support.beside import Beside
@@ -82,6 +83,20 @@ def test_everything_goes_aside_and_comes_back(demo_graph: DemoGraph, stamp: int)
     assert rows_everywhere(graph) == rows
     age(graph.uri)
     assert [f.path for f in plan_orphans(graph).files] == [f.path for f in plan.files]
+
+
+@pytest.mark.parametrize("end", [restore, purge])
+def test_one_that_another_run_ended_while_this_waited_is_told(
+    demo_graph: DemoGraph, monkeypatch: pytest.MonkeyPatch, end: Callable[..., object]
+) -> None:
+    graph = demo_graph(**SMALL)
+    plant(graph)
+    quarantine_id = run(graph, quarantine=True)[1].quarantine_id
+    assert quarantine_id is not None
+    place = Path(graph.uri, place_of(quarantine_id, "")).parent / quarantine_id
+    with monkeypatch.context() as patch, pytest.raises(InvalidInput, match=f"there is no quarantine {quarantine_id}"):
+        when_asked(patch, Storage, "create", lambda: shutil.rmtree(place), about="lease")
+        end(graph, quarantine_id)
 
 
 def test_purge_deletes_one_quarantine(demo_graph: DemoGraph) -> None:

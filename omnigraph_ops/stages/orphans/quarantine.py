@@ -150,9 +150,10 @@ def restore(graph: Graph, quarantine_id: str, *, progress: Progress = SILENT) ->
         StalePlan: a dataset or branch was written anew in the old place; nothing was moved.
         RecoveryPending, LeaseHeld: somebody else is at work.
     """
-    record = _record(graph, quarantine_id)
+    _record(graph, quarantine_id)
     with committer_turn(graph, f"restore {quarantine_id}") as keeper:
         refuse_lasting(graph)
+        record = _record(graph, quarantine_id)  # another run may have ended it meanwhile
         kept = _kept(graph, quarantine_id)
         files = [f for f in _files(graph, record) if f.path in kept] if kept else []
         _refuse_new_chains(graph, record, kept.keys())
@@ -179,9 +180,10 @@ def purge(graph: Graph, quarantine_id: str, *, progress: Progress = SILENT) -> Q
         ClockWrong: this host and the store disagree about the time; how long it was kept is not known.
         LeaseHeld: somebody else is at work.
     """
-    record = _record(graph, quarantine_id)
+    _record(graph, quarantine_id)
     refuse_wrong_clock(graph.storage, "nothing was deleted")
     with committer_turn(graph, f"purge {quarantine_id}") as keeper:
+        record = _record(graph, quarantine_id)
         kept = _kept(graph, quarantine_id)
         work = _Batches(graph=graph, keeper=keeper, record=record, kept=kept, progress=progress)
         done, failed = work.each("purged", "deleting", sorted(kept), partial(_delete, graph, quarantine_id))
