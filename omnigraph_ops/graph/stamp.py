@@ -201,6 +201,8 @@ class StampFormat:
     """Where the lineage is, if not in the graph manifest; graph-relative."""
     deletes_inline = False
     """Whether the engine deletes rows before it arms."""
+    reads_by_bytes = False
+    """Whether the engine asks for batches by their bytes, of which the first has as many rows as short texts allow."""
 
     def is_of_engine(self, writer: str | None) -> bool:
         """Whether a manifest with this writer is one of the engine. Pure."""

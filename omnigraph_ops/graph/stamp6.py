@@ -61,6 +61,7 @@ class Stamp6(StampFormat):
     compares_blobs = True
     compares_sidecar_paths = True
     compares_heads = True
+    reads_by_bytes = True
     engines_lance = "lance 9."
 
     def read_catalog(self, storage: Storage) -> Catalog:

@@ -27,6 +27,8 @@ from lance.file import LanceFileReader
 from omnigraph_ops.lance.gateway import Dataset, LanceFailure, fields_of, lance_errors
 from omnigraph_ops.lance.rewrites import RewriteResult, data_bytes, result_sources
 
+_BY_ROWS = 8192
+"""What Lance reads at a time where nobody says otherwise."""
 _READER_ROWS = 2**25 // (2 * 64)
 """The most that are read at a time: 32 MiB of an id and one text, before the length of any is known."""
 _FIRST_FORMAT = (2, 2)
@@ -75,18 +77,21 @@ def most_task_bytes(dataset: Dataset) -> int | None:
     return int(_FRAGMENT_BYTES * stored / longest) if longest * _READER_ROWS > _FRAGMENT_BYTES * rows else None
 
 
-def divided(dataset: Dataset, most: int | None) -> dict[int, int]:
+def divided(dataset: Dataset, most: int | None, *, by_bytes: bool) -> dict[int, int]:
     """The fragments with more text than readers can read, by id, and the rows that each new one gets. Pure.
 
     Args:
         most: as `most_task_bytes` says.
+        by_bytes: whether there are readers that ask for batches by their bytes; a fragment is divided for their sake
+            only where there are, while what is merged anew is bound for all.
     """
+    at_a_time = _READER_ROWS if by_bytes else _BY_ROWS
     found = dict[int, int]()
     if most is None:
         return found
     for fragment in (f.metadata for f in dataset.get_fragments()):
         size, rows = data_bytes(fragment), int(fragment.physical_rows)
-        texts = _FRAGMENT_BYTES * size / most * min(rows, _READER_ROWS) / max(rows, 1)
+        texts = _FRAGMENT_BYTES * size / most * min(rows, at_a_time) / max(rows, 1)
         if rows > 1 and size > rows * _SAMPLED_ROW_BYTES and texts > _ARRAY_BYTES:
             found[int(fragment.id)] = max(1, rows * most // size)
     return found
@@ -98,10 +103,13 @@ def with_limits(dataset: Dataset, result: str) -> str:
     Args:
         dataset: the table that was rewritten.
     """
+    made = RewriteResult.from_json(result)
+    if len(made.original_fragments) == 1:
+        return result  # readers had all of it in one fragment before
     # Whoever commits will tell of a file that is not there.
     with contextlib.suppress(LanceFailure), lance_errors(f"read the length of texts of {dataset.uri}"):
         columns = _texts(dataset)
-        for fragment in RewriteResult.from_json(result).new_fragments:
+        for fragment in made.new_fragments:
             for file, name in _hiding(dataset, fragment, columns):
                 if _is_too_long(dataset, file, name):
                     return json.dumps(json.loads(result) | {_TOO_LONG: name})

@@ -121,16 +121,17 @@ def table_facts(
     deleted_share: float = DELETED_SHARE,
     *,
     text_bytes: int | None = None,
+    by_bytes: bool = True,
 ) -> TableFacts:
     """Fragments, indexes and Lance's compaction plan of the open version; arguments as for `plan_tasks`. Reads."""
     with lance_errors(f"inspect {dataset.uri}"):
         indexes = tuple(_indexes(dataset))
         rows = int(dataset.count_rows())
-    tasks = plan_tasks(dataset, target_rows, exclude, split, deleted_share, text_bytes=text_bytes)
+    tasks = plan_tasks(dataset, target_rows, exclude, split, deleted_share, text_bytes=text_bytes, by_bytes=by_bytes)
     return TableFacts(
         version=dataset.version,
         rows=rows,
-        fragments=_with_parts(fragment_facts(dataset), divided(dataset, text_bytes)),
+        fragments=_with_parts(fragment_facts(dataset), divided(dataset, text_bytes, by_bytes=by_bytes)),
         indexes=indexes,
         compaction_tasks=tuple(task.fragment_ids for task in tasks),
         auto_cleanup_keys=auto_cleanup_keys(dataset),
@@ -153,14 +154,16 @@ def plan_tasks(
     deleted_share: float = DELETED_SHARE,
     *,
     text_bytes: int | None = None,
+    by_bytes: bool = True,
 ) -> tuple[RewriteTask, ...]:
     """Lance's compaction plan at the open version, but for what is excluded, split smaller or divided. Reads.
 
     Args:
         deleted_share: a fragment of which more is deleted is rewritten for its own sake.
         text_bytes: as `most_task_bytes` says; None divides no fragment.
+        by_bytes: as for `divided`.
     """
-    rows_each = divided(dataset, text_bytes)
+    rows_each = divided(dataset, text_bytes, by_bytes=by_bytes)
     left = set[int]()
     if exclude is not None:
         left.update(exclude(_with_parts(fragment_facts(dataset), rows_each), index_facts(dataset)))

@@ -15,6 +15,7 @@ from omnigraph_ops.lance.gateway import Dataset
 from omnigraph_ops.models.optimize import BinaryCopy, SkipReason
 from omnigraph_ops.progress import Lines
 from omnigraph_ops.stages.health.read import health
+from omnigraph_ops.stages.optimize.observe import policy_of
 from omnigraph_ops.stages.optimize.run import optimize_all, plan_optimize
 from tests.conftest import DemoGraph
 from tests.support import plain
@@ -119,6 +120,14 @@ def test_fragments_of_long_texts_are_merged_as_far_as_readers_can_hold_them(tmp_
     (again,) = optimize_all(graph).tables
     assert not again.committed, "a second pass has nothing to do"
     assert health(graph).tables[0].small_fragments == 1
+
+
+def test_fragments_are_divided_for_engines_that_ask_for_bytes(
+    demo_graph: DemoGraph, stamp: int, tmp_path: Path
+) -> None:
+    assert policy_of(demo_graph(stamp=stamp, node_types=1, loads=1, rows=2)).reads_by_bytes is (stamp == 6)
+    lance.write_dataset(pa.table({"id": [1]}), str(tmp_path / "d.lance"))
+    assert not policy_of(plain.opened(tmp_path / "d.lance")).reads_by_bytes
 
 
 @pytest.mark.slow

@@ -95,21 +95,22 @@ def policy_of(graph: Graph, spark_threshold_bytes: int | None = None) -> Optimiz
         retrain_vectors=settings.retrain_vectors,
         deleted_share=0.0 if settings.purge_deleted else DELETED_SHARE,
         owns_config=graph.format.publishes,
+        reads_by_bytes=graph.format.reads_by_bytes,
     )
 
 
 def facts_under(head: Dataset, policy: OptimizePolicy) -> TableFacts:
     """What planning under a policy needs of the version that is open. Reads."""
-    return table_facts(
-        head, policy.target_rows, policy.exclude, policy.split, policy.deleted_share, text_bytes=policy.text_bytes
-    )
+    texts, by_bytes = policy.text_bytes, policy.reads_by_bytes
+    rules = policy.target_rows, policy.exclude, policy.split, policy.deleted_share
+    return table_facts(head, *rules, text_bytes=texts, by_bytes=by_bytes)
 
 
 def tasks_under(dataset: Dataset, policy: OptimizePolicy, exclude: Exclude | None) -> tuple[RewriteTask, ...]:
     """What is to be rewritten at the version that is open, less what a run leaves alone besides. Reads."""
-    return plan_tasks(
-        dataset, policy.target_rows, exclude, policy.split, policy.deleted_share, text_bytes=policy.text_bytes
-    )
+    texts, by_bytes = policy.text_bytes, policy.reads_by_bytes
+    rules = policy.target_rows, exclude, policy.split, policy.deleted_share
+    return plan_tasks(dataset, *rules, text_bytes=texts, by_bytes=by_bytes)
 
 
 def observe_table(graph: Graph, entry: TableEntry, policy: OptimizePolicy) -> TableObservation:

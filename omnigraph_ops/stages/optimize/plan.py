@@ -101,6 +101,8 @@ class OptimizePolicy(RewriteRules):
     """The most that one task reads; None is no bound."""
     text_bytes: int | None = None
     """The most that may become one fragment of the table, by the length of its texts."""
+    reads_by_bytes: bool = False
+    """Whether the engine asks for batches by their bytes, which may have very many rows."""
     thresholds: Thresholds = field(default_factory=Thresholds)
     auto: bool = False
     """Only tables past a threshold."""

@@ -12,8 +12,8 @@ import pytest
 from lance import optimize
 
 from omnigraph_ops.lance.gateway import Dataset, LanceFailure
-from omnigraph_ops.lance.reader_limits import most_task_bytes, refuse_swollen, swollen
-from omnigraph_ops.lance.rewrites import RewriteResult
+from omnigraph_ops.lance.reader_limits import divided, most_task_bytes, refuse_swollen, swollen
+from omnigraph_ops.lance.rewrites import RewriteResult, data_bytes
 from omnigraph_ops.lance.tables import execute_task, plan_tasks
 from tests.support.reader_limits import one_note
 
@@ -134,6 +134,25 @@ def test_what_becomes_one_fragment_is_bound_where_texts_are_long(tmp_path: Path,
     bound = most_task_bytes(dataset)
     assert bound is not None
     assert 2**28 < bound < 2**29 + 2**20, "what is stored is hardly shorter than half a GiB of texts"
+
+
+def test_a_fragment_is_divided_for_readers_that_ask_for_bytes_only_where_there_are_any(tmp_path: Path) -> None:
+    dataset = loads(tmp_path / "d.lance", random_texts(20_000, 100))
+    (fragment,) = dataset.get_fragments()
+    most = data_bytes(fragment.metadata) // 5
+    assert divided(dataset, most, by_bytes=False) == {}, "8,192 rows of it fit into an array"
+    assert divided(dataset, most, by_bytes=True).keys() == {fragment.fragment_id}
+
+
+@pytest.mark.slow
+def test_a_fragment_that_is_rewritten_alone_is_not_held_back(tmp_path: Path) -> None:
+    batch = pa.record_batch({"v": pa.array(["h" * 70_000] * 1_000)})
+    path = str(tmp_path / "d.lance")
+    lance.write_dataset(iter([batch] * 33), path, batch.schema, data_storage_version="2.2")
+    dataset = lance.dataset(path)
+    (task,) = plan_tasks(dataset, 1 << 20, deleted_share=-1.0)
+    made = [execute_task(dataset, task.payload)]
+    assert swollen(dataset, made) == {}, "readers had it before"
 
 
 def test_rows_are_not_bound_by_vectors_or_by_short_texts(tmp_path: Path) -> None:
