@@ -49,12 +49,12 @@ import os, sys, time
 from omnigraph_ops.cli import main
 from omnigraph_ops.stages.optimize import table_run
 
-real = table_run.plan_tasks
+real = table_run.tasks_under
 def slow(*arguments):
     os.write(1, b"slow\\n")  # at once: two tables may be planned together
     time.sleep(120)
     return real(*arguments)
-table_run.plan_tasks = slow
+table_run.tasks_under = slow
 sys.argv = ["omnigraph-ops", *sys.argv[1:]]
 sys.exit(main())
 """
