@@ -159,8 +159,8 @@ def unfreeze_all(graph: Graph, owner: str) -> UnfreezeReport:
                 ended.append(unfreeze(graph, hold.hold_id))
         except StorageError as error:
             failures.append(error)
-    for failure in failures:
-        raise failure
+    if failures:
+        raise failures[0]
     released = tuple(freeze_id for report in ended for freeze_id in report.released)
     return UnfreezeReport(uri=graph.target, released=released, tags_removed=sum(r.tags_removed for r in ended))
 

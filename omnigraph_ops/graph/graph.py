@@ -150,7 +150,7 @@ class Graph:
         """The graph manifest of a branch, at its newest version unless one is given. Reads.
 
         Raises:
-            UnsupportedStamp: another release upgraded the graph since it was opened.
+            UnsupportedStamp: a newer engine upgraded the graph since it was opened.
         """
         found = self.open_at(MANIFEST_DIR, branch=branch, version=version)
         if branch is None and version is None and (stamp := stamp_text(found)) != str(self.stamp):

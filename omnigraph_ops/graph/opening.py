@@ -114,7 +114,8 @@ def open_graph(target: str, settings: Settings | None = None, access: StoreAcces
     if plain is None:
         refuse_respelled(storage.root)
         raise _neither(storage)
-    _refuse_unfinished(plain.storage)
+    if plain.addressed:
+        _refuse_unfinished(plain.storage)  # what is restored may be the folder around the dataset
     return plain
 
 

@@ -34,7 +34,7 @@ from omnigraph_ops.lance.gateway import (
     is_blob,
 )
 from omnigraph_ops.parallel import in_parallel
-from omnigraph_ops.storage.inventory import Levels, files_in, folders_in
+from omnigraph_ops.storage.inventory import Levels, children, files_in, folders_in
 from omnigraph_ops.storage.location import is_elsewhere, locate
 from omnigraph_ops.storage.store import Storage
 
@@ -300,12 +300,12 @@ def open_plain(context: GraphContext, settings: Settings) -> PlainGraph | None:
         if parent == _NO_BUCKET:
             return None
         _refuse_parts(storage)
-        storage = storage.at(parent or "/")
+        storage, names = storage.at(parent or "/"), [only]
     else:
         names = [p for p in _folders_and_links(storage) if p.endswith(_SUFFIX)]
         if _graph_traces(storage) or not any(is_dataset(storage, p) for p in names):
             return None
-    _refuse_links(storage, only)
+    _refuse_links(storage, names, only)
     plain = GraphContext(storage=storage, lance=PlainGateway(context.lance.storage_options))
     catalog, run_context = PlainCatalog.empty(), RunContext(settings=settings)
     return PlainGraph(context=plain, format=PlainFormat(catalog), catalog=catalog, run_context=run_context, only=only)
@@ -316,28 +316,26 @@ def is_dataset(storage: Storage, path: str) -> bool:
     return bool(stored_versions(storage, path))
 
 
-def _links(storage: Storage) -> tuple[str, ...]:
-    """The links to datasets directly in a folder. Reads."""
-    links = (file.path for file in files_in(storage, "") if file.is_special)
-    return tuple(path for path in links if os.path.isdir(storage.full(path)) and is_dataset(storage, path))
-
-
-def _refuse_links(storage: Storage, only: str | None) -> None:
+def _refuse_links(storage: Storage, names: Iterable[str], only: str | None) -> None:
     """Refuse what a link would hide: the freezes, holds and clones beside a dataset, or a dataset itself. Reads."""
-    for path in _links(storage):
-        place, what = storage.full(path), f"is a link to the dataset {os.path.realpath(storage.full(path))}"
-        if path == only:
-            raise NotAGraph(f"{place} {what}; nothing was written; give that one")
-        if only is None and path.endswith(_SUFFIX):
-            raise NotAGraph(
-                f"{place} {what}, which a run on this folder would leave out, a backup too; nothing was written; put "
-                "the dataset in the place of the link, or give each dataset by itself"
-            )
+    for name in names if storage.is_local else ():
+        place = storage.full(name)
+        if not os.path.islink(place) or not is_dataset(storage, name):
+            continue
+        what = f"{place} is a link to the dataset {os.path.realpath(place)}"
+        if only is not None:
+            raise NotAGraph(f"{what}; nothing was written; give that one")
+        raise NotAGraph(
+            f"{what}, which a run on this folder would leave out, a backup too; nothing was written; put the dataset "
+            "in the place of the link, or give each dataset by itself"
+        )
 
 
 def _folders_and_links(storage: Storage) -> tuple[str, ...]:
-    """What may be a dataset directly in a folder, also where a link leads to it. Reads."""
-    return (*folders_in(storage, ""), *_links(storage))
+    """What may be a dataset directly in a folder, also where a link leads to it. Reads: one listing."""
+    found, folders = children(storage, "")
+    links = (file.path for file in found if file.is_special and os.path.isdir(storage.full(file.path)))
+    return (*folders, *links)
 
 
 def _refuse_parts(storage: Storage) -> None:

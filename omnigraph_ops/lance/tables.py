@@ -121,7 +121,7 @@ def table_facts(
     deleted_share: float = DELETED_SHARE,
     *,
     text_bytes: int | None = None,
-    by_bytes: bool = True,
+    by_bytes: bool = False,
 ) -> TableFacts:
     """Fragments, indexes and Lance's compaction plan of the open version; arguments as for `plan_tasks`. Reads."""
     with lance_errors(f"inspect {dataset.uri}"):
@@ -154,7 +154,7 @@ def plan_tasks(
     deleted_share: float = DELETED_SHARE,
     *,
     text_bytes: int | None = None,
-    by_bytes: bool = True,
+    by_bytes: bool = False,
 ) -> tuple[RewriteTask, ...]:
     """Lance's compaction plan at the open version, but for what is excluded, split smaller or divided. Reads.
 

@@ -52,16 +52,16 @@ class Levels:
 
 def upper_levels(storage: Storage) -> Levels:
     """What lies directly below the root, the table folders and the folders of datasets. Reads."""
-    found, folders = _children(storage, "")
+    found, folders = children(storage, "")
     for table_folder in [f for f in folders if f in TABLE_FOLDERS]:
         folders.remove(table_folder)
-        children, below = _children(storage, table_folder)
-        found += children
+        files, below = children(storage, table_folder)
+        found += files
         folders += below
     deeper: list[str] = []
     with ThreadPoolExecutor(max_workers=WORKERS) as pool:
-        for children, below in pool.map(functools.partial(_children, storage), folders):
-            found += children
+        for files, below in pool.map(functools.partial(children, storage), folders):
+            found += files
             deeper += below
     return Levels(found=tuple(found), deeper=tuple(deeper))
 
@@ -109,13 +109,13 @@ def stored_sizes(storage: Storage, paths: Collection[str]) -> dict[str, int]:
 
 def files_in(storage: Storage, folder: str) -> tuple[Stored, ...]:
     """The files directly in one folder with size and time; empty when it is absent. Reads."""
-    found, _ = _children(storage, folder)
+    found, _ = children(storage, folder)
     return tuple(f for f in found if not f.is_folder)
 
 
 def folders_in(storage: Storage, folder: str) -> tuple[str, ...]:
     """Paths of the folders directly in one folder; empty when it is absent. Reads."""
-    _, folders = _children(storage, folder)
+    _, folders = children(storage, folder)
     return tuple(folders)
 
 
@@ -208,8 +208,8 @@ def remove_folder(storage: Storage, folder: str) -> bool:
     return True
 
 
-def _children(storage: Storage, folder: str) -> tuple[list[Stored], list[str]]:
-    """Files (and local folders as entries), and the folders to go into. Reads."""
+def children(storage: Storage, folder: str) -> tuple[list[Stored], list[str]]:
+    """Files directly in a folder (local folders and links, too), and the folders to go into. Reads: one listing."""
     if storage.is_local:
         return _scan(storage, folder)
     found: list[Stored] = []

@@ -113,17 +113,21 @@ def failed_tasks(facts: RunFacts) -> tuple[str, ...]:
     known = {f.instance for f in facts.failures}
     silent = [task for task, state in facts.states.items() if state == "failed" and task not in known]
     found += [("", task, "failed, see its log") for task in silent]
-    named = [*by_cause(found), *facts.undone]
-    if not (named or _tables(facts)) and any(state in _BAD_STATES for state in facts.states.values()):
-        named.append("a task before this one did not finish")
-    if not (named or _tables(facts)) and _lacks_backup(facts):
-        named.append("no backup was finished and verified; run the DAG again")
-    if not (named or _tables(facts)) and (unplanned := _unplanned(facts)):
-        named.append(
+    named = (*by_cause(found), *facts.undone)
+    return named if named or _tables(facts) else tuple(_without_a_fault(facts))
+
+
+def _without_a_fault(facts: RunFacts) -> Iterator[str]:
+    """Why a run failed in which no task, table or file is known to have, at most one sentence. Pure."""
+    if any(state in _BAD_STATES for state in facts.states.values()):
+        yield "a task before this one did not finish"
+    elif _lacks_backup(facts):
+        yield "no backup was finished and verified; run the DAG again"
+    elif unplanned := _unplanned(facts):
+        yield (
             f"{', '.join(unplanned)}: not planned, because a task before was skipped or cleared by hand; nothing is "
             "harmed; start a new run"
         )
-    return tuple(named)
 
 
 def _unplanned(facts: RunFacts) -> list[str]:

@@ -103,9 +103,7 @@ def journaled(context: Context, graph: Graph, table_key: str | None) -> Iterator
     except StageSkipped as skip:
         skipped = str(skip)
         raise
-    except NO_FAILURES as signal:
-        if isinstance(signal, AirflowSkipException):  # Airflow says that it skips the task, not why
-            _log.info("%s", signal)
+    except NO_FAILURES:
         raise
     except TASK_ERRORS as error:
         for f in failures_of(context, table_key or _cut_off(run, error), error):

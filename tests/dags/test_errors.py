@@ -88,6 +88,17 @@ def test_a_skip_and_a_wait_leave_no_sentence(signal: str) -> None:
     assert instance.pushed == {}
 
 
+@pytest.mark.parametrize("kind", ["AirflowSkipException", "StageSkipped"])
+def test_the_log_of_a_task_that_skips_says_why(caplog: pytest.LogCaptureFixture, kind: str) -> None:
+    from omnigraph_airflow import task_run
+    from omnigraph_airflow.operators.base import failures_told
+
+    raised = vars(task_run)[kind]
+    with caplog.at_level("INFO"), pytest.raises(raised), failures_told({"ti": Instance("plan")}):  # type: ignore[typeddict-item]
+        raise raised("no plan was made")
+    assert "no plan was made" in caplog.text
+
+
 def test_a_failure_leaves_no_secret(monkeypatch: pytest.MonkeyPatch) -> None:
     """Whoever may read the run sees what its tasks left, and a store may repeat what it was sent."""
     from omnigraph_airflow.operators.base import failures_told

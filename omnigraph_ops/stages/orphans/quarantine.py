@@ -150,7 +150,7 @@ def restore(graph: Graph, quarantine_id: str, *, progress: Progress = SILENT) ->
         StalePlan: a dataset or branch was written anew in the old place; nothing was moved.
         RecoveryPending, LeaseHeld: somebody else is at work.
     """
-    _record(graph, quarantine_id)
+    _record(graph, quarantine_id)  # a wrong id waits for no turn
     with committer_turn(graph, f"restore {quarantine_id}") as keeper:
         refuse_lasting(graph)
         record = _record(graph, quarantine_id)  # another run may have ended it meanwhile
@@ -180,7 +180,7 @@ def purge(graph: Graph, quarantine_id: str, *, progress: Progress = SILENT) -> Q
         ClockWrong: this host and the store disagree about the time; how long it was kept is not known.
         LeaseHeld: somebody else is at work.
     """
-    _record(graph, quarantine_id)
+    _record(graph, quarantine_id)  # a wrong id waits for no turn
     refuse_wrong_clock(graph.storage, "nothing was deleted")
     with committer_turn(graph, f"purge {quarantine_id}") as keeper:
         record = _record(graph, quarantine_id)

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import contextlib
+import logging
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from airflow.sdk import BaseOperator, BaseOperatorLink, Context
 from airflow.sdk.definitions.xcom_arg import PlainXComArg
-from airflow.sdk.exceptions import AirflowFailException
+from airflow.sdk.exceptions import AirflowFailException, AirflowSkipException
 
 from omnigraph_airflow import decisions
 from omnigraph_airflow.decisions import question_of
@@ -39,6 +40,7 @@ from omnigraph_ops.views.view import View, plain_text
 if TYPE_CHECKING:
     from omnigraph_ops.graph import Graph
 
+_LOG = logging.getLogger(__name__)
 _FAILURE = "failure"
 """XCom key under which a failed task leaves its sentences for the report."""
 _PLANNED_BY = "planned_by"
@@ -127,6 +129,9 @@ def failures_told(context: Context, table_key: str | None = None) -> Iterator[No
     """Leave the sentence of a task's failure where the report finds it; a skip or a wait is none. Writes."""
     try:
         yield
+    except AirflowSkipException as skip:
+        _LOG.info("%s", skip)  # Airflow says that it skips the task, not why
+        raise
     except NO_FAILURES:
         raise
     except TASK_ERRORS as error:
