@@ -18,6 +18,8 @@ from omnigraph_ops.cli import records  # noqa: F401 # isort: skip
 from omnigraph_ops.cli import keeping  # noqa: F401 # isort: skip
 from omnigraph_ops.cli import setup  # noqa: F401 # isort: skip
 
+_NO_TEXT = re.compile("[\ud800-\udfff]")
+"""How Python holds the bytes of an argument that are no text, which no record and no store could take."""
 _EXTRA = re.compile(r"Got unexpected extra arguments? \((.*)\)")
 
 
@@ -28,6 +30,8 @@ def parse(argv: Sequence[str] | None) -> Parsed | int:
         UsageError: it does not hold together; nothing was read.
     """
     words = list(sys.argv[1:] if argv is None else argv)
+    if broken := next((word for word in words if _NO_TEXT.search(word)), None):
+        raise UsageError(f"the argument {broken!a} is not UTF-8; nothing was read or written")
     try:
         with cli.make_context(PROGRAM, words) as context:
             found = cli.invoke(context)

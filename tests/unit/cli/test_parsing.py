@@ -29,6 +29,11 @@ def test_what_is_wrong_is_one_line_that_names_the_help(words: str, sentence: str
     assert str(caught.value).isprintable()
 
 
+def test_bytes_that_are_no_text_are_refused_wherever_they_stand() -> None:
+    with pytest.raises(UsageError, match=r"^the argument 'a\\udcff' is not UTF-8; nothing was read or written$"):
+        parse(["freeze", "g", "--reason", "a\udcff"])
+
+
 @pytest.mark.parametrize("verb", list(cli.commands))
 def test_a_verb_has_examples_that_fit_the_screen_and_are_accepted(
     verb: str, monkeypatch: MonkeyPatch, capsys: CaptureFixture[str]
