@@ -224,6 +224,23 @@ def _pending(graph: Graph, *, beside_siblings: bool) -> tuple[frozenset[str], fr
     return left | foreign if beside_siblings else names, left
 
 
+_LEAST_ARMING_SECONDS, _TIMES_OURS = 0.05, 4
+"""How long a writer takes from its look at sidecars to its own: it also reads the heads of the graph and its tables."""
+
+
+@contextlib.contextmanager
+def letting_writers_arm(graph: Graph) -> Iterator[None]:
+    """Arm in the block; afterwards the sidecar of every writer that looked before that is there to be seen. Waits.
+
+    A publish between the two fails the writer and leaves its sidecar behind. A server of the engine that goes on
+    settles no such sidecar, and refuses every write until somebody opens the graph anew.
+    """
+    began = time.monotonic()
+    yield
+    if not graph.is_alone():
+        time.sleep(max(_LEAST_ARMING_SECONDS, _TIMES_OURS * (time.monotonic() - began)))
+
+
 def begin_held(graph: Graph, unit: Unit, keeper: LeaseKeeper) -> None:
     """Begin a unit; if its lease is lost by then, it did nothing. Writes to the run.
 

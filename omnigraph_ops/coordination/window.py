@@ -177,7 +177,8 @@ class ArmedWindow:
         refuse_full_disk(self.graph.storage, sum(len(draft.manifest.content) for draft in drafts))
         self.is_open = True  # where arming fails, too: the sidecar of a write whose answer was lost is there
         try:
-            self._arm(self.entry, keeper)
+            with guards.letting_writers_arm(self.graph):
+                self._arm(self.entry, keeper)
             self._commit(drafts, keeper, together)
         except OutcomeUnknown:
             self.is_open = False  # its sidecar is left to `recover`
@@ -273,9 +274,7 @@ class ArmedWindow:
         return self.sidecar in names
 
     def _appeared(self, what: str) -> RecoveryPending:
-        return RecoveryPending(
-            f"{what} appeared on {self.graph.uri} while arming; nothing was written; run again later"
-        )
+        return RecoveryPending(f"{what} appeared on {self.graph.uri} while arming; nothing was written; run again")
 
     def _is_there(self, draft: Draft) -> bool:
         """Whether a commit that failed or was interrupted landed all the same. Reads."""

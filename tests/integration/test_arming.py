@@ -148,8 +148,7 @@ def test_whoever_appears_while_arming_has_the_right_of_way(
     """Again and again, until the patience with it is over."""
     graph = demo_graph(stamp=stamp, **PEOPLE)
     entry, rows, (appears, ends) = entry_of(graph, PERSON), rows_of(graph), comes_and_goes
-    instead_of_sleep(monkeypatch, lambda _seconds: ends(graph))
-    once_armed(monkeypatch, lambda: appears(graph))
+    while_arming(monkeypatch, graph, lambda: appears(graph), otherwise=lambda _seconds: ends(graph))
     with pytest.raises(RecoveryPending, match=f"{words}.* appeared on .* while arming; nothing was written"):
         land(graph, entry, [NOTHING], unit="config")
     assert sidecar_names(graph.storage) == ({f"{FOREIGN}.json"} if appears is sidecar else set())
@@ -166,8 +165,12 @@ def test_an_optimize_plans_again_beside_a_writer_that_armed_and_gives_up_in_the_
     graph = demo_graph(stamp=stamp, settings=Settings(small_table_bytes=10**9 if small else 0), **PEOPLE)
     before, rows, said = entry_of(graph, PERSON), rows_of(graph), list[str]()
     patience = [0.1, 0.2, 0.4, 0.8, 1.6, 3.2, 6.4]
-    instead_of_sleep(monkeypatch, lambda seconds: disarm(graph) if patience and patience.pop(0) == seconds else None)
-    once_armed(monkeypatch, lambda: sidecar(graph))
+
+    def waits(seconds: float) -> None:
+        if patience and patience.pop(0) == seconds:
+            disarm(graph)
+
+    while_arming(monkeypatch, graph, lambda: sidecar(graph), otherwise=waits)
     with pytest.raises(RecoveryPending, match=f"pending recovery sidecar.*{FOREIGN}"):
         optimize_table(graph, PERSON, progress=Lines(said.append))
     assert any(f"preempted, planning again: sidecar {FOREIGN}" in text and "while arming" in text for text in said)
@@ -183,16 +186,30 @@ def test_a_writer_in_its_own_window_costs_a_moment_and_no_work(
 ) -> None:
     graph = demo_graph(stamp=stamp, settings=Settings(small_table_bytes=10**9 if small else 0), **PEOPLE)
     built = when_asked(monkeypatch, LanceGateway, "clone")
-    once_armed(monkeypatch, lambda: sidecar(graph), times=1)
     waits: list[float] = []
+
+    def appears() -> None:
+        if not waits:
+            sidecar(graph)
 
     def ends(seconds: float) -> None:
         waits.append(seconds)
         disarm(graph)
 
-    instead_of_sleep(monkeypatch, ends)
+    while_arming(monkeypatch, graph, appears, otherwise=ends)
     optimize_table(graph, PERSON)
     assert (len(built), waits) == (1, [0.1])
+    assert_pins_are_heads(graph)
+
+
+def test_a_run_that_is_alone_waits_for_no_writer(
+    demo_graph: DemoGraph, stamp: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    graph = demo_graph(stamp=stamp, settings=Settings(exclusive=True), **PEOPLE)
+    waits: list[float] = []
+    instead_of_sleep(monkeypatch, waits.append)
+    optimize_table(graph, PERSON)
+    assert waits == []
     assert_pins_are_heads(graph)
 
 
@@ -484,6 +501,18 @@ def test_a_process_that_was_stopped_while_armed_does_not_commit_after_another_re
 def once_armed(monkeypatch: pytest.MonkeyPatch, act: Callable[[], object], *, times: int | None = None) -> list[str]:
     """Right after our sidecar was written something happens, so many times; the sidecars."""
     return when_asked(monkeypatch, Storage, "write", act, about=f"^{RECOVERY_DIR}/", times=times, after=True)
+
+
+def while_arming(
+    monkeypatch: pytest.MonkeyPatch, graph: Graph, act: Callable[[], object], *, otherwise: Callable[[float], object]
+) -> None:
+    """Something happens in the wait for writers that looked before our sidecar was there, and in any other wait."""
+
+    def wait(seconds: float) -> None:
+        is_armed = sidecar_names(graph.storage) - {f"{FOREIGN}.json"}
+        act() if is_armed else otherwise(seconds)
+
+    instead_of_sleep(monkeypatch, wait)
 
 
 def name_of(path: str) -> frozenset[str]:
