@@ -105,6 +105,14 @@ class LineageIntent:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class WriteAuthority:
+    """What a writer found before it armed; it publishes only where that is still so."""
+
+    graph_head: str | None = None
+    """The newest graph commit of its branch, None where the branch has none of its own."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class PlannedTransaction:
     """A Lance transaction that a writer made up before it armed."""
 
@@ -195,6 +203,7 @@ class ExactWrite:
     rollback_graph_commit_id: str
     effect_phase: str
     """`Armed`, from its commits to the tables on `EffectsConfirmed`."""
+    authority: WriteAuthority = WriteAuthority()
     effects: tuple[PlannedEffect, ...] = ()
     intended_delta: IntendedDelta = IntendedDelta()
     rollback_audit_outcomes: tuple[AuditOutcome, ...] | None = None

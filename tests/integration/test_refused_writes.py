@@ -156,3 +156,56 @@ def test_one_of_which_a_commit_is_visible_is_left_to_the_engine(graph: Graph, wh
     }
     _merge(graph, lambda write: write.update(fields[which]))
     assert [outcome.action for outcome in recover(graph, grace_seconds=0).outcomes] == ["left_to_engine"]
+
+
+def _began_from(head: str | None) -> Change:
+    return lambda write: write.update(authority={"graph_head": head}, intended_delta={"table_updates": []})
+
+
+@pytest.mark.parametrize("phase", ["Armed", "EffectsConfirmed"])
+@pytest.mark.parametrize("protocol", ["protocol_v3", "protocol_v4", "protocol_v8"])
+def test_one_before_whose_publish_another_was_published_is_rolled_back(graph: Graph, protocol: str, phase: str) -> None:
+    """A server of the engine that goes on leaves it there, and refuses every write."""
+    began = graph.state().head_commit_id
+    _visible_commit(graph)
+    rows = rows_everywhere(graph)
+
+    def change(write: Document) -> None:
+        _began_from(began)(write)
+        write["effect_phase"] = phase
+
+    _merge(graph, change, protocol=protocol)
+    found = check(graph)
+    assert found.status is CheckStatus.PENDING
+    assert "a server of the engine that goes on does not roll it back" in found.sidecars[0].detail
+    assert [outcome.action for outcome in recover(graph, grace_seconds=600).outcomes] == ["deferred"]
+    assert [outcome.action for outcome in recover(graph, grace_seconds=0).outcomes] == ["rolled_back"]
+    assert (check(graph).status, rows_everywhere(graph)) == (CheckStatus.CLEAN, rows)
+    check_lineage(graph, None)
+
+
+def test_so_is_one_that_committed_nothing_by_then(graph: Graph) -> None:
+    began = graph.state().head_commit_id
+    _visible_commit(graph)
+    rows, commits = rows_everywhere(graph), len(commit_rows(graph))
+    document: Document = {
+        "lineage": {"graph_commit_id": new_ulid()},
+        "rollback_graph_commit_id": new_ulid(),
+        "effect_phase": "Armed",
+        "authority": {"graph_head": began},
+        "effects": [{"planned_transaction": {"read_version": 1, "uuid": "never"}}],
+        "intended_delta": {"table_updates": []},
+    }
+    tables = [pin_of(graph, TABLE), pin_of(graph, OTHER)]
+    arm(graph, change=lambda d: d.update({"writer_kind": "Mutation", "tables": tables, "protocol_v3": document}))
+    assert [outcome.action for outcome in recover(graph, grace_seconds=0).outcomes] == ["rolled_back"]
+    assert (check(graph).status, rows_everywhere(graph)) == (CheckStatus.CLEAN, rows)
+    assert len(commit_rows(graph)) == commits + 1, "the engine records a rollback of nothing by a commit, too"
+
+
+@pytest.mark.parametrize("is_known", [True, False])
+@pytest.mark.parametrize("protocol", ["protocol_v4", "protocol_v8"])
+def test_one_that_may_still_be_published_is_left_to_the_engine(graph: Graph, protocol: str, is_known: bool) -> None:
+    _visible_commit(graph)
+    _merge(graph, _began_from(graph.state().head_commit_id if is_known else None), protocol=protocol)
+    assert [outcome.action for outcome in recover(graph, grace_seconds=0).outcomes] == ["left_to_engine"]

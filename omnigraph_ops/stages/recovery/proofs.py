@@ -25,6 +25,8 @@ rolled back, and the graph is as without it:
 - The first write of a graph branch to tables of which an older Lance branch of that name is left, as after a merge that
   made the graph branch publish the versions of main. It announces itself, deletes these Lance branches and makes them
   anew. When it is killed in between, every later open looks for branches that fork where the sidecar says, and fails.
+- A write whose branch was published to since it looked. An open of the engine rolls it back. A server that
+  is running opens nothing anew: it refuses every write to the branch until it is restarted.
 - A write that an optimize of another process took along: that publishes the newest version of a table, with whatever is
   in it, and so does an open that finishes it. The write itself is refused then, and so is every open, because the
   published version is not the one that it began from. Its rows go, those that were published before it are put on top.
@@ -42,9 +44,9 @@ from omnigraph_ops.graph.layout import chain_folder
 from omnigraph_ops.graph.publish import Published
 from omnigraph_ops.graph.sidecars import AuditOutcome, ExactWrite, Sidecar, SidecarFile, SidecarPin, list_sidecars
 from omnigraph_ops.graph.state import BranchState, GraphCommit, TableEntry
-from omnigraph_ops.lance.evidence import fragment_prints, unreadable
+from omnigraph_ops.lance.evidence import unreadable
 from omnigraph_ops.stages.recovery.after_cleanup import is_without
-from omnigraph_ops.stages.recovery.unpublished import Overlaid
+from omnigraph_ops.stages.recovery.unpublished import Overlaid, brings_back, is_put_back
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -178,29 +180,12 @@ def _is_only_restored(graph: Graph, pin: SidecarPin, made: TableEntry, table: Ov
         return False
     # What an earlier attempt of ours published ends with what it put on top.
     published = table.entry.version - made.version
-    return published == 0 or (table.head >= table.entry.version and _is_put_back(since[published - 1]))
+    return published == 0 or (table.head >= table.entry.version and is_put_back(since[published - 1]))
 
 
 def _is_restore(graph: Graph, entry: TableEntry, record: VersionRecord, *began: int) -> bool:
     """Whether a commit to the chain of a table brings back what is published, or what a writer began from. Reads."""
-    return _is_put_back(record) or _brings_back(graph, entry, record, began)
-
-
-def _brings_back(graph: Graph, entry: TableEntry, record: VersionRecord, versions: Iterable[int]) -> bool:
-    """Whether a commit is a restore of one of these versions. Reads."""
-
-    def prints(version: int) -> object:
-        return fragment_prints(graph.open_version(entry, version))
-
-    if record.operation != "Restore":
-        return False
-    made = prints(record.version)
-    return any(prints(version) == made for version in versions)
-
-
-def _is_put_back(record: VersionRecord) -> bool:
-    """Whether a commit is one of ours that put the published rows on top. Pure."""
-    return record.operation == "Restore" and record.mark is not None
+    return is_put_back(record) or brings_back(graph, entry, record, began)
 
 
 def _refused(seen: _SeenWrite) -> Unpublishable | None:
@@ -210,13 +195,14 @@ def _refused(seen: _SeenWrite) -> Unpublishable | None:
 
 
 def _why_refused(seen: _SeenWrite) -> str | None:
-    """Why every open refuses a write that is not published, to begin a sentence; None where one settles it. Pure."""
+    """Why an engine refuses a write that is not published, to begin a sentence; None where it settles it. Pure."""
     if seen.is_rolled_back:
         # With its notes an open completes the rollback.
         return None if seen.is_noted else "another process of the engine rolled it back, and its writer went on"
-    if seen.sidecar.protocol_v4 is None:
-        return None
-    return _published_again(seen.write, seen.now) or _overtaken(seen.sidecar, seen.now)
+    refused = None
+    if seen.sidecar.protocol_v4 is not None:
+        refused = _published_again(seen.write, seen.now) or _overtaken(seen.sidecar, seen.now)
+    return refused or _left_behind(seen.write, seen.now)
 
 
 def _published_again(write: ExactWrite, state: BranchState) -> str | None:
@@ -235,6 +221,13 @@ def _overtaken(sidecar: Sidecar, state: BranchState) -> str | None:
         if entry is not None and entry.identity == pin.identity and entry.version > pin.expected_version:
             return f"nothing of it is published, and another write of {pin.table_key} was published since it began"
     return None
+
+
+def _left_behind(write: ExactWrite, state: BranchState) -> str | None:
+    head = write.authority.graph_head
+    if head is None or head == state.head_commit_id:
+        return None
+    return "another write was published after it began, and a server of the engine that goes on does not roll it back"
 
 
 def _of_its_own(seen: _SeenWrite, pins: Iterable[SidecarPin], why: str) -> Unpublishable | None:
@@ -351,7 +344,7 @@ def _is_crossed(sidecar: Sidecar, write: ExactWrite, commits: Sequence[VersionRe
         others = any(c.transaction_id in planned - write.transactions for c in commits)
         return bool(above) or (first is not None and others)
     # It goes on by itself, with index builds for instance.
-    return any(_is_put_back(c) or c.operation in {"ReserveFragments", "Rewrite"} for c in above)
+    return any(is_put_back(c) or c.operation in {"ReserveFragments", "Rewrite"} for c in above)
 
 
 def _transactions(file: SidecarFile) -> frozenset[str]:
@@ -381,7 +374,7 @@ def _published_of(
 
     def is_off(version: int) -> bool:
         before = range(pin.expected_version, version)
-        return any(c.version > version and _brings_back(graph, table.entry, c, before) for c in below)
+        return any(c.version > version and brings_back(graph, table.entry, c, before) for c in below)
 
     return [version for version in made if not is_off(version)]
 

@@ -25,7 +25,7 @@ from __future__ import annotations
 
 import contextlib
 import logging
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Self
@@ -48,7 +48,7 @@ from omnigraph_ops.graph.publish import publish, table_update, version_update
 from omnigraph_ops.graph.sidecars import SidecarPin
 from omnigraph_ops.graph.state import BranchState, TableEntry, TableUpdate
 from omnigraph_ops.lance.commits import drafted, restored
-from omnigraph_ops.lance.evidence import other_rows, wrong_content
+from omnigraph_ops.lance.evidence import fragment_prints, other_rows, wrong_content
 from omnigraph_ops.lance.gateway import Dataset, DatasetMissing, live_rows
 from omnigraph_ops.models.health import RecoverReport, RecoveryOutcome
 from omnigraph_ops.models.runs import Unit
@@ -131,6 +131,23 @@ def restore_published(graph: Graph, table: Overlaid, operation: str, keeper: Lea
         keeper.assert_held()
         made = graph.storage.create(f"{chain}/_versions/{draft.manifest.name}", draft.manifest.content)
         return draft.manifest.version if made else None
+
+
+def brings_back(graph: Graph, entry: TableEntry, record: VersionRecord, versions: Iterable[int]) -> bool:
+    """Whether a commit is a restore of one of these versions. Reads."""
+
+    def prints(version: int) -> object:
+        return fragment_prints(graph.open_version(entry, version))
+
+    if record.operation != "Restore":
+        return False
+    made = prints(record.version)
+    return any(prints(version) == made for version in versions)
+
+
+def is_put_back(record: VersionRecord) -> bool:
+    """Whether a commit is one of ours that put the published rows on top. Pure."""
+    return record.operation == "Restore" and record.mark is not None
 
 
 _LOG = logging.getLogger(__name__)
