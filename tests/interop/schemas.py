@@ -5,7 +5,7 @@ from __future__ import annotations
 import base64
 import json
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -13,6 +13,7 @@ Row = dict[str, Any]
 # No stop words: an engine finds them as long as no index covers the rows.
 _WORDS = ("lance", "graphs", "running", "ponies", "Überall", "naïve", "relational", "x1", "日本")
 _DIMENSION = 4
+_ENUM, _WIDER = "enum(free, pro, team)", "enum(free, pro, team, vast)"
 Draw = Callable[[random.Random], Any]
 
 
@@ -42,7 +43,8 @@ SCALARS: dict[str, Draw] = {
     "F64": lambda draw: draw.choice([0.0, 1e300, -1e-300, draw.randrange(-99, 99) / 8]),
     "Date": lambda draw: f"20{draw.randrange(10, 30)}-0{draw.randrange(1, 10)}-1{draw.randrange(10)}",
     "DateTime": lambda draw: f"2024-01-0{draw.randrange(1, 10)}T0{draw.randrange(10)}:00:00Z",
-    "enum(free, pro, team)": lambda draw: draw.choice(["free", "pro", "team"]),
+    _ENUM: lambda draw: draw.choice(["free", "pro", "team"]),
+    _WIDER: lambda draw: draw.choice(["free", "pro", "team", "vast"]),
 }
 VALUES: dict[str, Draw] = SCALARS | {
     "[String]": lambda draw: draw.choices(_WORDS, k=draw.randrange(3)),
@@ -51,6 +53,13 @@ VALUES: dict[str, Draw] = SCALARS | {
     f"Vector({_DIMENSION})": _vector,
 }
 _INDEXED = [*sorted(SCALARS), f"Vector({_DIMENSION})"]
+KEYS: dict[str, Callable[[int], Any]] = {
+    "String": str,
+    "I64": int,
+    "U32": int,
+    "Date": lambda number: f"20{number // 300 + 10}-{number // 25 % 12 + 1:02}-{number % 25 + 1:02}",
+}
+"""By the type of a key, the value that stands for a number."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -73,6 +82,33 @@ class Property:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Constraint:
+    """Of the body of a type, about some of its properties."""
+
+    word: str
+    names: tuple[str, ...]
+    more: str = ""
+    """A further argument, after a comma."""
+
+    @property
+    def line(self) -> str:
+        return f"    @{self.word}({', '.join(self.names)}{self.more})\n"
+
+
+_ANY = (Constraint(word="unique", names=("key",)), Constraint(word="key", names=("key",)))
+_POSSIBLE: dict[str, tuple[Constraint, ...]] = {
+    "String": (*_ANY, Constraint(word="check", names=(), more=', ".*"')),
+    "Bool": _ANY,
+    "I32": (*_ANY, Constraint(word="range", names=(), more=", -2147483648..2147483647")),
+    "U32": (*_ANY, Constraint(word="range", names=(), more=", 0..")),
+    "I64": _ANY,
+    "Date": _ANY,
+    _ENUM: _ANY,
+}
+"""By the type of a property, what may be said of it, after other names."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Kind:
     """A node type, or an edge type where it has ends."""
 
@@ -81,17 +117,53 @@ class Kind:
     ends: tuple[str, str] | None = None
     was: str = ""
     """Its name before the schema apply that renames it."""
+    key: str = "String"
+    """The type of its key."""
+    constraints: tuple[Constraint, ...] = ()
+    shared: tuple[Property, ...] = ()
+    """What an interface of its own declares for it."""
+    cardinality: str = ""
 
     @property
     def declaration(self) -> str:
-        body = "".join(p.line for p in self.properties)
-        if self.ends is None:
-            return f"node {self.name}{_renamed(self.was)} {{\n    key: String @key\n{body}}}\n"
-        head = f"edge {self.name}: {self.ends[0]} -> {self.ends[1]}"
-        return f"{head} {{\n{body}}}\n" if body else f"{head}\n"
+        body = "".join([p.line for p in self.properties] + [c.line for c in self.constraints])
+        if self.ends is not None:
+            head = f"edge {self.name}: {self.ends[0]} -> {self.ends[1]}{self.cardinality}"
+            return f"{head} {{\n{body}}}\n" if body else f"{head}\n"
+        whole = f"{{\n    key: {self.key}{'' if self.composite else ' @key'}\n{body}}}\n"
+        if not self.shared:
+            return f"node {self.name}{_renamed(self.was)} {whole}"
+        contract = f"interface Has{self.name} {{\n{''.join(p.line for p in self.shared)}}}\n"
+        return f"{contract}node {self.name}{_renamed(self.was)} implements Has{self.name} {whole}"
+
+    @property
+    def linked(self) -> bool:
+        """Whether edges name its rows by the number alone."""
+        return self.key != "Date" and not self.composite
+
+    @property
+    def everything(self) -> tuple[Property, ...]:
+        return (*self.properties, *self.shared)
+
+    @property
+    def composite(self) -> bool:
+        return any(c.word == "key" for c in self.constraints)
+
+    def without(self, name: str) -> Kind:
+        """With no constraint about the property."""
+        return replace(self, constraints=tuple(c for c in self.constraints if name not in c.names))
+
+    def naming(self, was: str, name: str) -> Kind:
+        """With the new name in its constraints."""
+        return replace(
+            self,
+            constraints=tuple(
+                replace(c, names=tuple(name if one == was else one for one in c.names)) for c in self.constraints
+            ),
+        )
 
     def data(self, draw: random.Random) -> Row:
-        drawn = {p.name: p.value(draw) for p in self.properties}
+        drawn = {p.name: p.value(draw) for p in self.everything}
         return {name: value for name, value in drawn.items() if value is not None}
 
 
@@ -110,16 +182,21 @@ class Schema:
         """The same after one change that the engine applies; `number` makes new names."""
         kind = draw.choice(self.nodes)
         of, one = list(kind.properties), draw.randrange(len(kind.properties)) if kind.properties else None
-        change = draw.choice(("add", "index", "drop", "rename", "rename type"))
+        change = draw.choice(("add", "constrain", "index", "drop", "rename", "rename type", "widen"))
         if change == "rename type":
             return self._with(kind, replace(kind, name=f"Renamed{number}", was=kind.name))
+        if change == "constrain":
+            return self._with(kind, replace(kind, constraints=_constraints(draw, kind.properties)))
         if change == "add" or one is None:
             of.append(replace(_properties(draw, 1, sorted(VALUES))[0], name=f"more{number}", nullable=True))
         elif change == "index":
             of[one] = replace(of[one], indexed=of[one].type in _INDEXED)
+        elif change == "widen":
+            of = [replace(p, type=_WIDER if p.type == _ENUM else p.type) for p in of]
         elif change == "drop":
-            del of[one]
+            kind = kind.without(of.pop(one).name)
         else:
+            kind = kind.naming(of[one].name, f"renamed{number}")
             of[one] = replace(of[one], name=f"renamed{number}", was=of[one].name)
         return self._with(kind, replace(kind, properties=tuple(of)))
 
@@ -130,7 +207,7 @@ class Schema:
     def _with(self, kind: Kind, other: Kind) -> Schema:
         names = {kind.name: other.name}
         return Schema(
-            nodes=tuple(other if k is kind else k for k in self.nodes),
+            nodes=tuple(other if k.name == kind.name else k for k in self.nodes),
             edges=tuple(
                 replace(e, ends=(names.get(e.ends[0], e.ends[0]), names.get(e.ends[1], e.ends[1]))) if e.ends else e
                 for e in self.edges
@@ -142,7 +219,7 @@ class Schema:
         made: list[Row] = []
         for kind in self.nodes:
             for number in range(start, start + count):
-                made.append({"type": kind.name, "data": {"key": f"{number}", **kind.data(draw)}})
+                made.append({"type": kind.name, "data": {"key": KEYS[kind.key](number), **kind.data(draw)}})
         return made
 
     def links(self, draw: random.Random, start: int, count: int) -> list[Row]:
@@ -167,25 +244,51 @@ def _settled(kind: Kind) -> Kind:
     return replace(kind, was="", properties=tuple(replace(p, was="") for p in kind.properties))
 
 
-def drawn_schema(draw: random.Random) -> Schema:
-    """One to three node types and up to two edge types, with properties of every kind."""
-    nodes = tuple(
-        Kind(
-            name=f"{draw.choice(('Doc', 'My_Thing', 'T'))}{n}",
-            properties=_properties(draw, draw.randrange(1, 7), sorted(VALUES)),
-        )
-        for n in range(draw.randrange(1, 4))
-    )
-    names = [kind.name for kind in nodes]
-    edges = tuple(
-        Kind(
-            name=f"Links{n}",
-            properties=_properties(draw, draw.randrange(3), sorted(SCALARS)),
-            ends=(draw.choice(names), draw.choice(names)),
-        )
-        for n in range(draw.randrange(3))
-    )
+def drawn_schema(draw: random.Random, keys: Sequence[str]) -> Schema:
+    """One to three node types, with keys of these types, and up to two edge types; properties of every kind."""
+    nodes = tuple(_node(draw, number, draw.choice(keys)) for number in range(draw.randrange(1, 4)))
+    ends = [kind.name for kind in nodes if kind.linked]
+    edges = tuple(_edge(draw, number, ends) for number in range(draw.randrange(3)) if ends)
     return Schema(nodes=nodes, edges=edges)
+
+
+def _node(draw: random.Random, number: int, key: str) -> Kind:
+    properties = _properties(draw, draw.randrange(1, 7), sorted(VALUES))
+    shared = _properties(draw, draw.choice((0, 0, 1, 2)), sorted(SCALARS))
+    return Kind(
+        name=f"{draw.choice(('Doc', 'My_Thing', 'T'))}{number}",
+        properties=properties,
+        key=key,
+        constraints=_constraints(draw, properties),
+        shared=tuple(replace(p, name=f"shared{n}") for n, p in enumerate(shared)),
+    )
+
+
+def _edge(draw: random.Random, number: int, ends: list[str]) -> Kind:
+    properties = _properties(draw, draw.randrange(3), sorted(SCALARS))
+    indexes = tuple(Constraint(word="index", names=(p.name,)) for p in properties if draw.random() < 0.3)
+    return Kind(
+        name=f"Links{number}",
+        properties=properties,
+        ends=(draw.choice(ends), draw.choice(ends)),
+        constraints=indexes,
+        cardinality=draw.choice(("", " @card(0..)", " @card(0..500)")),
+    )
+
+
+def _constraints(draw: random.Random, properties: tuple[Property, ...]) -> tuple[Constraint, ...]:
+    """Some, in the body; every row that is drawn keeps them."""
+    made: list[Constraint] = []
+    for p in properties:
+        keyed = p.nullable or any(c.word == "key" for c in made)
+        of = [c for c in _POSSIBLE.get(p.type, ()) if not (keyed and c.word == "key")]
+        if of and draw.random() < 0.3:
+            drawn = draw.choice(of)
+            made.append(replace(drawn, names=(*drawn.names, p.name)))
+    indexed = [p.name for p in properties if p.type in SCALARS]
+    if len(indexed) > 1 and draw.random() < 0.3:
+        made.append(Constraint(word="index", names=tuple(draw.sample(indexed, 2))))
+    return tuple(made)
 
 
 def _properties(draw: random.Random, count: int, types: list[str]) -> tuple[Property, ...]:
@@ -208,7 +311,7 @@ class Question:
 
     def saying(self, rows: list[Row]) -> set[str]:
         """Keys of the rows that have the word now. Pure."""
-        texts = {r["data"]["key"]: r["data"].get(self.property) or "" for r in rows if r["type"] == self.kind}
+        texts = {str(r["data"]["key"]): r["data"].get(self.property) or "" for r in rows if r["type"] == self.kind}
         return {key for key, text in texts.items() if self.word in text.split()}
 
 
@@ -220,8 +323,9 @@ def questions(schema: Schema, draw: random.Random, row: Row) -> list[Question]:
     def asked(where: str, found: str = "$n.key", **more: str) -> Question:
         return Question(text=f"match {{ $n: {kind.name} {where} }} return {{ {found} }}", kind=kind.name, **more)
 
-    made = [asked(f'{{ key: "{key}" }}')]
-    for p in kind.properties:
+    keyed = f"{{ key: {_literal(key)} }}"
+    made = [] if kind.key == "Date" else [asked(keyed)]
+    for p in kind.everything:
         value = data.get(p.name)
         if value is None:
             continue
@@ -235,7 +339,7 @@ def questions(schema: Schema, draw: random.Random, row: Row) -> list[Question]:
     for edge in schema.edges:
         if edge.ends is not None and edge.ends[0] == kind.name:
             name = edge.name[0].lower() + edge.name[1:]
-            made.append(asked(f'{{ key: "{key}" }} $n {name} $m', found="$m.key"))
+            made.append(asked(f"{keyed} $n {name} $m", found="$m.key"))
     return made
 
 

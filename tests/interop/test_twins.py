@@ -25,4 +25,5 @@ def test_a_maintained_graph_answers_as_its_twin(tmp_path: Path, stamp: int, kind
     with contextlib.suppress(TwinFailed):  # what was compared by then was equal
         for _ in range(STEPS):
             twins.step()
+        twins.settle()
     assert any(line.startswith("maintained") for line in twins.said)
