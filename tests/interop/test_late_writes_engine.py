@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import shutil
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from omnigraph_ops.graph import open_graph
 from omnigraph_ops.graph.layout import MANIFEST_DIR, RECOVERY_DIR
+from omnigraph_ops.graph.publish import publish
 from omnigraph_ops.models.health import CheckStatus
 from omnigraph_ops.stages.recovery.check import check
 from omnigraph_ops.stages.recovery.recover import recover
@@ -93,3 +95,46 @@ def test_a_sidecar_about_branches_that_are_gone_is_withdrawn(tmp_path: Path) -> 
     assert (oracle.export(root), oracle.export(root, "side")) == (rows, rows)
     _load_on_branch(oracle, root)
     assert set(rows) < set(oracle.export(root, "side"))
+
+
+def _load(oracle: Engine, root: Path) -> None:
+    oracle.load(root, people(3, 4, bio="another"), mode="merge")
+
+
+def _delete(oracle: Engine, root: Path) -> None:
+    oracle.delete_person(root, "p1")
+
+
+def _merge(oracle: Engine, root: Path) -> None:
+    oracle.run("branch", "merge", "side", "--into", "main", "--uri", str(root))
+
+
+@pytest.mark.parametrize("phase", ["armed", "confirmed"])
+@pytest.mark.parametrize("write", [_load, _delete, _merge])
+def test_one_that_its_branch_left_behind_is_rolled_back_as_by_an_open(
+    tmp_path: Path, write: Callable[[Engine, Path], None], phase: str
+) -> None:
+    """A server of the engine that goes on opens nothing: it would refuse every write until it is restarted."""
+    oracle, root = engine(6), tmp_path / "graph"
+    oracle.init(root)
+    oracle.load(root, people(0, 6))
+    oracle.run("branch", "create", "--uri", str(root), "side")
+    oracle.load(root, people(20, 2), branch="side")
+    rows = oracle.export(root)
+    (tmp_path / "before").mkdir()
+    before = _published(root, tmp_path / "before")
+    seen = watched(oracle, root, write)
+    _unpublished(root, before)
+    publish(open_graph(str(root), QUICK), (), actor=None)
+    put(root, getattr(seen, phase))
+    shutil.copytree(root, tmp_path / "ours")
+    oracle.run("repair", str(root))
+    assert (oracle.export(root), open_graph(str(root)).storage.list(RECOVERY_DIR)) == (rows, ())
+    shutil.rmtree(root)
+    (tmp_path / "ours").rename(root)
+    graph = open_graph(str(root), QUICK)
+    assert "a server of the engine that goes on does not roll it back" in check(graph).sidecars[0].detail
+    assert [outcome.action for outcome in recover(graph, grace_seconds=0).outcomes] == ["rolled_back"]
+    assert (check(graph).status, oracle.export(root)) == (CheckStatus.CLEAN, rows)
+    write(oracle, root)
+    assert oracle.export(root) != rows
