@@ -24,6 +24,8 @@ from tests.support.rows import rows_everywhere
 from tests.support.sidecars import TABLE, make_branch
 from tests.support.writers import entry_of
 
+pytestmark = pytest.mark.slow
+
 SIDE = "side/one"
 EXPIRY = f"{EXPIRY_BRANCH_PREFIX}01m8n7"
 

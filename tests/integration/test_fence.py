@@ -288,6 +288,7 @@ def test_a_schema_apply_after_a_killed_fence_is_not_taken_for_it(graph: Graph) -
     assert graph.is_locked()
 
 
+@pytest.mark.slow
 def test_the_fence_of_a_killed_process_is_removed_by_the_next_optimize(graph: Graph) -> None:
     killed_behind_its_fence(graph.uri)
     told: list[str] = []
@@ -305,6 +306,7 @@ def test_what_does_not_lift_the_fence_of_a_killed_process_says_what_does(graph: 
     assert cli("cleanup --keep 1 --confirm", graph.uri).code == 0
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("words", ["cleanup --keep 1", "orphans --older-than 7d"])
 def test_the_fence_of_a_killed_process_is_removed_by_the_next_verb_that_deletes(
     graph: Graph, cli: Cli, words: str
@@ -512,6 +514,7 @@ def test_a_run_that_loses_the_race_for_the_fence_leaves_the_note_of_the_winner(
     assert (current_lock(graph), noted(graph)) == (None, None)
 
 
+@pytest.mark.slow
 def test_the_fence_of_a_killed_winner_of_that_race_needs_no_force(
     graph: Graph, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -547,6 +550,7 @@ def test_the_note_of_a_run_that_was_killed_before_its_fence_was_up_goes(
     assert noted(graph) is None
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("lifted_by", [drop_stale_fence, partial(unlock, force=False)])
 def test_the_note_of_an_earlier_release_is_still_understood(graph: Graph, lifted_by: Callable[[Graph], object]) -> None:
     """They had one place for the note of any run."""

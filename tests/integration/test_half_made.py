@@ -39,6 +39,8 @@ from tests.support.rows import rows_everywhere
 from tests.support.sidecars import TABLE, arm, make_branch, on_branch
 from tests.support.writers import entry_of
 
+pytestmark = pytest.mark.slow
+
 SIDE = "side"
 
 

@@ -25,6 +25,8 @@ from tests.support.orphans import PERSON, age, planned
 from tests.support.rows import rows_everywhere
 from tests.support.writers import copies, entry_of, write
 
+pytestmark = pytest.mark.slow
+
 SMALL = {"loads": 2, "rows": 6, "node_types": 1}
 KEEP_1 = RetentionPolicy(keep_versions=1)
 FORK = "review/hires-1"

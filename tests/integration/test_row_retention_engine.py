@@ -56,6 +56,8 @@ from tests.support.sidecars import arm, make_branch, on_branch
 from tests.support.waits import shorten_waits
 from tests.support.writers import copies, delete_first, drift, entry_of, write
 
+pytestmark = pytest.mark.slow
+
 DAY = 86_400
 PERSON = "node:Person"
 JOINED = RowPolicy(table_key=PERSON, property="joined", older_than_secs=DAY)
