@@ -135,6 +135,8 @@ def restore_view(report: RestoreReport) -> View:
     """Where the graph is and whether it is the one that was backed up. Pure."""
     verdict = "as backed up" if not report.problems else count(len(report.problems), "problem")
     recorded = ("Open it", "by this address alone, not through a link: its branches record it")
+    # A running one keeps what it read of a graph by address and number, and a restored graph has the numbers again.
+    servers = ("Start anew", "every omnigraph-server that had a graph open at this address; it would lose rows")
     return View.of(
         f"restore {report.uri} — {verdict}",
         _problems(report.problems),
@@ -146,6 +148,7 @@ def restore_view(report: RestoreReport) -> View:
                 f"{count(report.rows, 'row')} on all of them",
             ),
             *([recorded] if report.relocated else []),
+            servers,
             *([("Note that stays", report.note_stays)] if report.note_stays is not None else []),
         ),
     )

@@ -24,3 +24,7 @@ def facts(relocated: int) -> dict[str, str]:
 def test_a_graph_whose_branches_record_its_place_is_to_be_opened_by_that_path() -> None:
     assert facts(relocated=2)["Open it"].startswith("by this address alone")
     assert "Open it" not in facts(relocated=0)
+
+
+def test_whoever_had_a_graph_open_there_is_to_begin_anew() -> None:
+    assert "omnigraph-server" in facts(relocated=0)["Start anew"]
