@@ -224,7 +224,7 @@ def _pending(graph: Graph, *, beside_siblings: bool) -> tuple[frozenset[str], fr
     return left | foreign if beside_siblings else names, left
 
 
-_LEAST_ARMING_SECONDS, _TIMES_OURS = 0.1, 4
+_LEAST_ARMING_SECONDS, _TIMES_OURS = 0.05, 2
 """How long a writer takes from its look at sidecars to its own: it also reads the heads of the graph and its tables."""
 
 

@@ -80,7 +80,8 @@ def _no_cluster(storage: Storage, cluster: str) -> InvalidInput:
         return InvalidInput(f"there is nothing at {storage.root}; nothing was read; check the path of the cluster")
     if storage.list(f"{MANIFEST_DIR}/_versions"):
         return InvalidInput(f"{storage.root} is a graph, not a cluster; nothing was read; leave --cluster out")
-    return InvalidInput(f"cluster `{cluster}` has no applied state; run `cluster apply` first")
+    elsewhere = "; where its cluster.yaml has `storage`, give that" if storage.exists("cluster.yaml") else ""
+    return InvalidInput(f"cluster `{cluster}` has no applied state; run `cluster apply` first{elsewhere}")
 
 
 _FORMATS: dict[int, type[StampFormat]] = {3: Stamp3, 6: Stamp6}
@@ -155,6 +156,12 @@ def _refuse_unfinished(storage: Storage) -> None:
 def _neither(storage: Storage) -> NotAGraph:
     """The refusal of a folder that is neither a graph nor plain Lance. Reads."""
     rest = "no folder `*.lance` there has a dataset either: check the path"
+    if storage.exists(_STATE):
+        root, graphs = storage.root, ", ".join(_applied_graphs(storage, storage.root)) or "none yet"
+        return NotAGraph(
+            f"{root} is a cluster, not a graph; nothing was written; name one of its graphs, {graphs}, by `--cluster "
+            f"{root} --graph <id>`, in a graphs file by `target: {{cluster: {root}, id: <id>}}`"
+        )
     if ROOT_FILES.intersection(storage.list("")):
         rest = "other files of a graph are there: bring a backup back with `omnigraph-ops restore`"
     return NotAGraph(

@@ -140,14 +140,20 @@ def test_what_is_not_exactly_one_graph_is_refused(
         ("--cluster {g}", "is a graph, not a cluster; nothing was read; leave --cluster out"),
         ("--cluster {g}/nodes", "has no applied state; run `cluster apply` first"),
         ("--cluster {g}/none", "/none; nothing was read; check the path of the cluster"),
+        ("--cluster {c}/declared", "run `cluster apply` first; where its cluster.yaml has `storage`, give that"),
+        ("{c}", "; name one of its graphs, kb, by `--cluster {c} --graph <id>`, in a graphs file by"),
     ],
 )
 def test_a_graph_that_its_cluster_does_not_have_is_refused(
     shell: Shell, graph: Graph, tmp_path: Path, arguments: str, words: str
 ) -> None:
     folder = cluster(tmp_path / "c", graph, "kb")
+    declared = Path(folder, "declared")
+    declared.mkdir()
+    declared.joinpath("cluster.yaml").write_text("storage: s3://bucket/cluster")
     for verb in ("check", "optimize", CLEANUP):
-        assert_refused(shell(verb, *arguments.format(c=folder, g=graph.uri).split()), words)
+        outcome = shell(verb, *arguments.format(c=folder, g=graph.uri).split())
+        assert_refused(outcome, words.replace("{c}", folder))
 
 
 HOLD = "01ARYZ6S410000000000000000"
