@@ -224,7 +224,7 @@ def _pending(graph: Graph, *, beside_siblings: bool) -> tuple[frozenset[str], fr
     return left | foreign if beside_siblings else names, left
 
 
-_LEAST_ARMING_SECONDS, _TIMES_OURS = 0.05, 2
+_LEAST_ARMING_SECONDS, _MOST_ARMING_SECONDS, _TIMES_OURS = 0.05, 2.0, 2
 """How long a writer takes from its look at sidecars to its own: it also reads the heads of the graph and its tables."""
 
 
@@ -238,7 +238,8 @@ def letting_writers_arm(graph: Graph) -> Iterator[None]:
     began = time.monotonic()
     yield
     if not graph.is_alone():
-        time.sleep(max(_LEAST_ARMING_SECONDS, _TIMES_OURS * (time.monotonic() - began)))
+        theirs = _TIMES_OURS * (time.monotonic() - began)
+        time.sleep(min(max(theirs, _LEAST_ARMING_SECONDS), _MOST_ARMING_SECONDS))
 
 
 def begin_held(graph: Graph, unit: Unit, keeper: LeaseKeeper) -> None:

@@ -39,6 +39,7 @@ _HOLDS_A_LEASE = frozenset({"coordination/lease.py", "coordination/pace.py", "pr
 _SHORT = {
     "stages/freeze/observe.py": "eight looks, a tenth of a second apart",
     "coordination/graph_view.py": "four looks, a fifth of a second apart",
+    "coordination/guards.py": "two seconds at most, in a window, for writers that are arming",
     "stages/freeze/files.py": "three looks, a fifth of a second apart",
     "lance/history_table.py": "the record of the run, at its end",
     "stages/expire_rows/branches.py": "five tries to delete a branch, half a second apart, at the end of an attempt",
