@@ -23,6 +23,8 @@ from tests.support.rows import rows_of
 from tests.support.shell import Cli
 from tests.support.writers import copies, entry_of, write
 
+pytestmark = pytest.mark.slow
+
 KEY, DOC = "node:Person", "node:Doc"
 
 

@@ -31,6 +31,8 @@ from tests.support.shell import runner
 from tests.support.sidecars import arm
 from tests.support.writers import entry_of
 
+pytestmark = pytest.mark.slow
+
 SMALL = {"loads": 2, "rows": 6, "node_types": 1}
 PERSON, KNOWS = "node:Person", "edge:Knows"
 ONE, TWO = "review/hires-1", "review/hires-2"

@@ -22,6 +22,8 @@ from tests.support.rows import tree_of
 from tests.support.shell import Cli
 from tests.support.writers import entry_of
 
+pytestmark = pytest.mark.slow
+
 SMALL = {"loads": 3, "rows": 6, "node_types": 1, "lazy_branches": 1, "written_branches": 2}
 PHOTO = "node:Photo"
 
