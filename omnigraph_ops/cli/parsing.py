@@ -19,7 +19,7 @@ from omnigraph_ops.cli import keeping  # noqa: F401 # isort: skip
 from omnigraph_ops.cli import setup  # noqa: F401 # isort: skip
 
 _NO_TEXT = re.compile("[\ud800-\udfff]")
-"""How Python holds the bytes of an argument that are no text, which no record and no store could take."""
+"""How Python represents bytes of an argument that are not UTF-8. Neither records nor object stores can hold them."""
 _EXTRA = re.compile(r"Got unexpected extra arguments? \((.*)\)")
 
 
@@ -31,7 +31,7 @@ def parse(argv: Sequence[str] | None) -> Parsed | int:
     """
     words = list(sys.argv[1:] if argv is None else argv)
     if broken := next((word for word in words if _NO_TEXT.search(word)), None):
-        raise UsageError(f"the argument {broken!a} is not UTF-8; nothing was read or written")
+        raise UsageError(f"the argument {broken!a} is not UTF-8; nothing was read or written; give it in UTF-8")
     try:
         with cli.make_context(PROGRAM, words) as context:
             found = cli.invoke(context)

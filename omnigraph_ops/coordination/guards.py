@@ -225,15 +225,18 @@ def _pending(graph: Graph, *, beside_siblings: bool) -> tuple[frozenset[str], fr
 
 
 _LEAST_ARMING_SECONDS, _MOST_ARMING_SECONDS, _TIMES_OURS = 0.05, 2.0, 2
-"""How long a writer takes from its look at sidecars to its own: it also reads the heads of the graph and its tables."""
+"""How long a writer may take from its look at sidecars to its own, at least, at most, and in terms of our arming.
+
+In between it reads the heads of the graph and of its tables.
+"""
 
 
 @contextlib.contextmanager
 def letting_writers_arm(graph: Graph) -> Iterator[None]:
-    """Arm in the block; afterwards the sidecar of every writer that looked before that is there to be seen. Waits.
+    """Arm in the block, then wait until writers that looked for sidecars before that have written theirs. Waits.
 
-    On stamp 6 a publish between the two fails the writer, whatever its tables, and leaves its sidecar behind. A server
-    of the engine that goes on settles no such sidecar, and refuses every write until somebody opens the graph anew.
+    On stamp 6 a publish between that look and that sidecar fails the write, whatever its tables, and leaves the sidecar
+    behind. A running server of the engine does not settle it, and refuses every write until it is restarted.
     """
     began = time.monotonic()
     yield

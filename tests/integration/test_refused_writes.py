@@ -165,7 +165,7 @@ def _began_from(head: str | None) -> Change:
 @pytest.mark.parametrize("phase", ["Armed", "EffectsConfirmed"])
 @pytest.mark.parametrize("protocol", ["protocol_v3", "protocol_v4", "protocol_v8"])
 def test_one_before_whose_publish_another_was_published_is_rolled_back(graph: Graph, protocol: str, phase: str) -> None:
-    """A server of the engine that goes on leaves it there, and refuses every write."""
+    """A running server of the engine leaves it there, and refuses every write."""
     began = graph.state().head_commit_id
     _visible_commit(graph)
     rows = rows_everywhere(graph)
@@ -177,7 +177,7 @@ def test_one_before_whose_publish_another_was_published_is_rolled_back(graph: Gr
     _merge(graph, change, protocol=protocol)
     found = check(graph)
     assert found.status is CheckStatus.PENDING
-    assert "a server of the engine that goes on does not roll it back" in found.sidecars[0].detail
+    assert "a running server of the engine does not roll it back" in found.sidecars[0].detail
     assert [outcome.action for outcome in recover(graph, grace_seconds=600).outcomes] == ["deferred"]
     assert [outcome.action for outcome in recover(graph, grace_seconds=0).outcomes] == ["rolled_back"]
     assert (check(graph).status, rows_everywhere(graph)) == (CheckStatus.CLEAN, rows)

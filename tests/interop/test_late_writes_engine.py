@@ -114,7 +114,7 @@ def _merge(oracle: Engine, root: Path) -> None:
 def test_one_that_its_branch_left_behind_is_rolled_back_as_by_an_open(
     tmp_path: Path, write: Callable[[Engine, Path], None], phase: str
 ) -> None:
-    """A server of the engine that goes on opens nothing: it would refuse every write until it is restarted."""
+    """A running server of the engine opens nothing: it would refuse every write until it is restarted."""
     oracle, root = engine(6), tmp_path / "graph"
     oracle.init(root)
     oracle.load(root, people(0, 6))
@@ -133,7 +133,7 @@ def test_one_that_its_branch_left_behind_is_rolled_back_as_by_an_open(
     shutil.rmtree(root)
     (tmp_path / "ours").rename(root)
     graph = open_graph(str(root), QUICK)
-    assert "a server of the engine that goes on does not roll it back" in check(graph).sidecars[0].detail
+    assert "a running server of the engine does not roll it back" in check(graph).sidecars[0].detail
     assert [outcome.action for outcome in recover(graph, grace_seconds=0).outcomes] == ["rolled_back"]
     assert (check(graph).status, oracle.export(root)) == (CheckStatus.CLEAN, rows)
     write(oracle, root)

@@ -41,7 +41,7 @@ def test_beside_a_live_engine_nobody_is_needed(
         sys.stdout.write(f"\n  stamp {stamp}: {told(paced)}; without a pause: {told(dense)}\n")
     problems = [f"seed {o.seed}, {o.killed} killed: {p}; {o.said}" for o in paced + dense for p in o.problems]
     assert not problems, "\n".join(problems)
-    assert sum(o.commits for o in paced + dense) > 0, "nothing was maintained"
+    assert sum(o.commits for o in dense) > 0, "nothing was maintained"
     if len(paced) >= _ENOUGH_TO_COUNT:
         assert sum(len(o.refused) for o in paced) < _MOST_REFUSED * sum(o.writes for o in paced)
 

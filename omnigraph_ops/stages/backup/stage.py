@@ -135,8 +135,8 @@ def restore_view(report: RestoreReport) -> View:
     """Where the graph is and whether it is the one that was backed up. Pure."""
     verdict = "as backed up" if not report.problems else count(len(report.problems), "problem")
     recorded = ("Open it", "by this address alone, not through a link: its branches record it")
-    # A running one keeps what it read of a graph by address and number, and a restored graph has the numbers again.
-    servers = ("Start anew", "every omnigraph-server that had a graph open at this address; it would lose rows")
+    # A running server caches by address and fragment number, and a restored graph has the same numbers again.
+    servers = ("Restart", "every omnigraph-server that had a graph open here: its updates overwrite other rows")
     return View.of(
         f"restore {report.uri} — {verdict}",
         _problems(report.problems),

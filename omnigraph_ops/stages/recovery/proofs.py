@@ -1,4 +1,4 @@
-"""What became of a write whose sidecar no open of the engine settles, if all of it is proven. Reads only.
+"""What became of a write whose sidecar the engine does not settle by itself, if all of it is proven. Reads only.
 
 Published, and taken back. A process of engine 0.9.0 that finds the sidecar of another one before its commits are
 confirmed takes that writer for dead. It writes the sidecar anew, with its plan of a rollback, and restores the tables.
@@ -25,8 +25,8 @@ rolled back, and the graph is as without it:
 - The first write of a graph branch to tables of which an older Lance branch of that name is left, as after a merge that
   made the graph branch publish the versions of main. It announces itself, deletes these Lance branches and makes them
   anew. When it is killed in between, every later open looks for branches that fork where the sidecar says, and fails.
-- A write whose branch was published to since it looked. An open of the engine rolls it back. A server that
-  is running opens nothing anew: it refuses every write to the branch until it is restarted.
+- A write of the engine, where another write was published to its branch after it began. An open of the engine rolls it
+  back. A running server does not open the graph again: it refuses every write to the branch until it is restarted.
 - A write that an optimize of another process took along: that publishes the newest version of a table, with whatever is
   in it, and so does an open that finishes it. The write itself is refused then, and so is every open, because the
   published version is not the one that it began from. Its rows go, those that were published before it are put on top.
@@ -62,7 +62,7 @@ class TakenBack:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Unpublishable:
-    """A write that nobody published, and that no open of the engine finishes or undoes: it is rolled back."""
+    """A write that nobody published, and that the engine does not settle by itself: it is rolled back."""
 
     tables: tuple[Overlaid, ...]
     """Its tables that are ahead of what is published, or were published with its rows."""
@@ -83,7 +83,7 @@ Proof = TakenBack | Unpublishable
 
 
 def proof_of(graph: Graph, file: SidecarFile, beside: Sequence[SidecarFile] | None) -> Proof | None:
-    """What became of a write; None where an open of the engine settles its sidecar, or too little is known. Reads.
+    """What became of a write; None where the engine settles its sidecar by itself, or too little is known. Reads.
 
     Args:
         beside: all sidecars of the graph; None to list them here.
@@ -189,7 +189,7 @@ def _is_restore(graph: Graph, entry: TableEntry, record: VersionRecord, *began: 
 
 
 def _refused(seen: _SeenWrite) -> Unpublishable | None:
-    """What a write committed that every open refuses, if only that lies on what is published. Reads."""
+    """What a write committed that the engine refuses, if only that lies on what is published. Reads."""
     why = None if seen.is_published else _why_refused(seen)
     return None if why is None else _of_its_own(seen, seen.sidecar.tables, why)
 
@@ -227,7 +227,7 @@ def _left_behind(write: ExactWrite, state: BranchState) -> str | None:
     head = write.authority.graph_head
     if head is None or head == state.head_commit_id:
         return None
-    return "another write was published after it began, and a server of the engine that goes on does not roll it back"
+    return "another write was published after it began, and a running server of the engine does not roll it back"
 
 
 def _of_its_own(seen: _SeenWrite, pins: Iterable[SidecarPin], why: str) -> Unpublishable | None:

@@ -57,7 +57,7 @@ def classify(
     """Judge one sidecar by its pins. Pure.
 
     Args:
-        proven: what is known of a write that no open of the engine settles.
+        proven: what is known of a write that the engine does not settle by itself.
     """
     if sidecar.is_of_row_expiry:
         return SidecarVerdict(

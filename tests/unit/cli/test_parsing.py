@@ -30,7 +30,9 @@ def test_what_is_wrong_is_one_line_that_names_the_help(words: str, sentence: str
 
 
 def test_bytes_that_are_no_text_are_refused_wherever_they_stand() -> None:
-    with pytest.raises(UsageError, match=r"^the argument 'a\\udcff' is not UTF-8; nothing was read or written$"):
+    with pytest.raises(
+        UsageError, match=r"^the argument 'a\\udcff' is not UTF-8; nothing was read or written; give it in UTF-8$"
+    ):
         parse(["freeze", "g", "--reason", "a\udcff"])
 
 

@@ -26,5 +26,5 @@ def test_a_graph_whose_branches_record_its_place_is_to_be_opened_by_that_path() 
     assert "Open it" not in facts(relocated=0)
 
 
-def test_whoever_had_a_graph_open_there_is_to_begin_anew() -> None:
-    assert "omnigraph-server" in facts(relocated=0)["Start anew"]
+def test_servers_that_had_a_graph_open_there_are_to_be_restarted() -> None:
+    assert "omnigraph-server" in facts(relocated=0)["Restart"]
