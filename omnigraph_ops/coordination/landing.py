@@ -16,7 +16,7 @@ from functools import partial
 
 from omnigraph_ops import serde
 from omnigraph_ops.coordination.freezes import refuse_frozen
-from omnigraph_ops.coordination.guards import refuse_pending
+from omnigraph_ops.coordination.guards import letting_writers_arm, refuse_pending
 from omnigraph_ops.coordination.lease import LeaseKeeper, committer_turn
 from omnigraph_ops.coordination.pace import Patience, pace_of
 from omnigraph_ops.coordination.slots import SLOTS, WAITING, OfRun
@@ -241,10 +241,12 @@ def _judged(seats: Sequence[_Seat], step: Callable[[_Seat], bool]) -> list[_Seat
 
 
 def _land(seats: Sequence[_Seat], ready: Ready, keeper: LeaseKeeper) -> None:
-    """Commit to each table in its own window, publish all together, disarm. Writes."""
+    """Arm a window for each table, commit to each in its own, publish all together, disarm. Writes."""
     windows, started = [seat.window for seat in seats], time.monotonic()
     try:
-        _judged(seats, lambda seat: seat.window.commit(seat.drafts, keeper, windows))
+        with letting_writers_arm(windows[0].graph):
+            armed = _judged(seats, lambda seat: seat.window.arm(seat.drafts, keeper))
+        _judged(armed, lambda seat: seat.window.commit(seat.drafts, keeper, windows))
     finally:
         # Whatever stopped this, a person or the store: what was committed is published.
         _close([seat for seat in seats if seat.window.is_open], keeper, ready, started)

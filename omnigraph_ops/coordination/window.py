@@ -168,17 +168,20 @@ class ArmedWindow:
         ]
         return True
 
+    def arm(self, drafts: Sequence[Draft], keeper: LeaseKeeper) -> bool:
+        """Write the sidecar, so that an engine finishes what is committed from here on. Writes."""
+        refuse_full_disk(self.graph.storage, sum(len(draft.manifest.content) for draft in drafts))
+        self.is_open = True  # where arming fails, too: the sidecar of a write whose answer was lost is there
+        self._arm(self.entry, keeper)
+        return True
+
     def commit(self, drafts: Sequence[Draft], keeper: LeaseKeeper, together: Sequence[ArmedWindow]) -> bool:
-        """Arm, and make the versions visible, one after the other, while nobody else comes between. Writes.
+        """Make the versions visible, one after the other, while nobody else comes between. Writes.
 
         Args:
             together: the windows that are open at the same time, this one included.
         """
-        refuse_full_disk(self.graph.storage, sum(len(draft.manifest.content) for draft in drafts))
-        self.is_open = True  # where arming fails, too: the sidecar of a write whose answer was lost is there
         try:
-            with guards.letting_writers_arm(self.graph):
-                self._arm(self.entry, keeper)
             self._commit(drafts, keeper, together)
         except OutcomeUnknown:
             self.is_open = False  # its sidecar is left to `recover`

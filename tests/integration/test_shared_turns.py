@@ -125,6 +125,22 @@ def test_all_that_wait_are_one_graph_commit(demo_graph: DemoGraph, stamp: int) -
     assert (sidecar_names(graph.storage), is_free(graph.storage), rows_of(graph)) == (frozenset(), True, rows)
 
 
+def test_all_arm_before_they_wait_once_for_writers_that_are_arming(
+    demo_graph: DemoGraph, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    graph, armed, real = demo_graph(stamp=6), list[int](), time.sleep
+
+    def sleep(seconds: float) -> None:
+        if sidecars := sidecar_names(graph.storage):
+            armed.append(len(sidecars))
+        real(seconds)
+
+    monkeypatch.setattr("time.sleep", sleep)
+    with all_waiting(graph) as came:
+        pass
+    assert (landed(came, *KEYS), armed) == (True, [3])
+
+
 def test_tables_that_wait_leave_their_slots_to_others(
     demo_graph: DemoGraph, stamp: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
