@@ -173,17 +173,17 @@ class IndexWriter:
 
 
 def prepare_indexes(
-    graph: Graph, entry: TableEntry, hold: Hold, work: Callable[[Dataset], None]
+    graph: Graph, entry: TableEntry, pinned: Dataset, hold: Hold, work: Callable[[Dataset], None]
 ) -> tuple[IndexChange | None, OpsError | None]:
     """Run index work of a table on a clone of its published version. Writes index files; makes no version.
 
     Args:
+        pinned: the table at that version.
         hold: keeps that version meanwhile: a cleanup would take the files that the clone reads.
 
     Returns:
         What waits for its commit, None when nothing came of the work; and what ended the work early, after that.
     """
-    pinned = graph.open_pinned(entry)
     with _cloned(graph, pinned, clone_path(hold.hold_id)) as clone:
         # A commit to the clone would collect the versions before it, which tell what was built.
         graph.lance.strip_auto_cleanup(clone)

@@ -358,9 +358,9 @@ def _attempt_table(graph: Graph, executor: TaskExecutor, work: _Work, progress: 
     policy = policy_of(graph)
     entry, plan = _planned(graph, work, policy)
     if plan.decision is OptimizeDecision.OPTIMIZE:
-        work.planned, work.planned_bytes = entry, plan.cost_bytes
-        policy = policy.within(most_task_bytes(graph.open_pinned(entry)))
-        run = TableRun(graph, plan, policy, executor=executor, effort=work.effort, progress=progress, room=work.room)
+        work.planned, work.planned_bytes, pinned = entry, plan.cost_bytes, graph.open_pinned(entry)
+        policy = policy.within(most_task_bytes(pinned))
+        run = TableRun(graph, plan, policy, executor, pinned, effort=work.effort, progress=progress, room=work.room)
         run.go(entry)
     else:
         abandon(graph, entry.path, progress)

@@ -98,6 +98,8 @@ class TableRun:
     plan: TablePlan
     policy: OptimizePolicy
     executor: TaskExecutor
+    pinned: Dataset
+    """As the run found it."""
     effort: Effort
     progress: Progress
     room: Room | None = None
@@ -130,7 +132,7 @@ class TableRun:
                 with self._hold(entry) as hold:
                     self._at_once(entry, hold)
         else:
-            self._remember(entry)
+            self._remember()
             with rewrite_lease(self.graph, entry.path) as keeper:
                 with self._hold(entry) as hold:
                     entry = self._fold(entry, hold)
@@ -138,11 +140,10 @@ class TableRun:
                     entry = self._in_rounds(entry, keeper)
                 self._fold_emptied(entry)
 
-    def _remember(self, entry: TableEntry) -> None:
+    def _remember(self) -> None:
         """Note which rows are deleted at the version that was planned with. Reads."""
-        pinned = self.graph.open_pinned(entry)
-        if pinned.has_stable_row_ids:
-            self.deleted = {f.fragment_id: f.deleted_rows for f in fragment_facts(pinned)}
+        if self.pinned.has_stable_row_ids:
+            self.deleted = {f.fragment_id: f.deleted_rows for f in fragment_facts(self.pinned)}
 
     def _exclude(self, fragments: Sequence[FragmentFacts], indexes: Sequence[IndexFacts]) -> frozenset[int]:
         """Which fragments this run leaves alone, by id. Pure."""
@@ -205,7 +206,7 @@ class TableRun:
     def _index_changes(self, entry: TableEntry, done: Effort, hold: Hold) -> tuple[list[Change], OpsError | None]:
         """The prepared changes of unit F, and what ended its work early. Writes index files; makes no version."""
         changes: list[Change] = []
-        keys = auto_cleanup_keys(self.graph.open_pinned(entry)) if self.plan.strip_auto_cleanup else ()
+        keys = auto_cleanup_keys(self.pinned) if self.plan.strip_auto_cleanup else ()
         if keys:
             # With those keys any commit of Lance may collect versions that the graph manifest still pins.
             changes.append(ConfigRemoval(keys=keys))
@@ -213,28 +214,27 @@ class TableRun:
             return changes, None
         work = self.executor.index
         change, error = prepare_indexes(
-            self.graph, entry, hold, lambda clone: work(self.graph, clone, self.plan, done, self.progress)
+            self.graph, entry, self.pinned, hold, lambda clone: work(self.graph, clone, self.plan, done, self.progress)
         )
         changes += [change] if change is not None else []
         return changes, error
 
     def _rewrite_after(self, entry: TableEntry, changes: Sequence[Change]) -> RewriteChange | None:
         """Unit R as it is to be done once these changes are committed. Writes data files."""
-        pinned = self.graph.open_pinned(entry)
-        with drafts_of(self.graph, entry, pinned, changes, mark="") as drafts:
-            planned = drafts[-1].dataset if drafts else pinned
+        with drafts_of(self.graph, entry, self.pinned, changes, mark="") as drafts:
+            planned = drafts[-1].dataset if drafts else self.pinned
             tasks = self._tasks(planned)
         if not tasks:
             return None
         self.progress(f"rewriting {count(sum(len(t.fragment_ids) for t in tasks), 'fragment')}")
-        now, results = current(pinned), list[str]()
+        now, results = current(self.pinned), list[str]()
         try:
             for task in tasks:
-                results.append(execute_task(pinned, rebased(task.payload, now)))
+                results.append(execute_task(self.pinned, rebased(task.payload, now)))
         except OpsError:
             discard(self.graph, entry, [RewriteChange(results=tuple(results))])
             raise
-        kept = readable(self.graph, entry, pinned, results, effort=self.effort, progress=self.progress)
+        kept = readable(self.graph, entry, self.pinned, results, effort=self.effort, progress=self.progress)
         return RewriteChange(results=kept) if kept else None
 
     def _fold(self, entry: TableEntry, hold: Hold) -> TableEntry:
@@ -281,7 +281,7 @@ class TableRun:
 
     def _plain_at_once(self, entry: TableEntry) -> None:
         """Both units of a small plain dataset. Writes."""
-        self._remember(entry)
+        self._remember()
         with self._hold(entry) as hold:
             entry = self._fold(entry, hold)
         pinned = self.graph.open_pinned(entry)
