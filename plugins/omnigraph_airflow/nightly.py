@@ -181,6 +181,7 @@ def _stages(night: Night) -> None:
         task_id="wait_for_quiet_graph",
         quiet_seconds="{{ params.quiet_seconds }}",
         hours=night.hours,
+        requests={name: in_params(request_params(planned(name), but=_ALL_TABLES)) for name in ("repair", "cleanup")},
         timeout=night.wait_at_most + (timedelta(days=1) if night.hours else timedelta()),
     )
     recovery = CheckRecoveryOperator(task_id="check_recovery")

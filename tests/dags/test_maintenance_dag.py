@@ -112,6 +112,15 @@ def test_a_night_with_everything_approved(dag: Any, answer_hitl: Answer, graph: 
     assert "| Table | Versions removed |" in bodies["approve_cleanup"]
 
 
+def test_a_night_that_asks_for_an_impossible_cleanup_ends_before_anything_is_done(dag: Any, graph: Path) -> None:
+    before = content(graph)
+    night = run_night(dag, graph, keep=None)
+    assert night.of("wait_for_quiet_graph") == ["failed"]
+    assert night.of("plan_optimize") == ["upstream_failed"]
+    assert any("at least one of keep" in line for line in night.report["failed"]), night.report["failed"]
+    assert content(graph) == before
+
+
 def test_reject_skips_only_the_repair(dag: Any, answer_hitl: Answer, graph: Path) -> None:
     answer_hitl("approve_repair", "Reject")
     answer_hitl("approve_cleanup", "Approve")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, time, timedelta
 from typing import Any
@@ -12,10 +12,12 @@ from airflow.providers.common.compat.sdk import conf
 from airflow.sdk import BaseSensorOperator, Context
 from airflow.sdk.exceptions import AirflowSensorTimeout
 
+from omnigraph_airflow.forms import request_in
 from omnigraph_airflow.hooks.omnigraph import GRAPH, OmnigraphHook
 from omnigraph_airflow.operators.ask import by_hand
 from omnigraph_airflow.operators.base import failures_told, refuse_unknown_params
 from omnigraph_airflow.task_run import airflow_errors
+from omnigraph_ops.stages.registry import planned
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -46,11 +48,13 @@ class QuietGraphSensor(BaseSensorOperator):
     :param graph: path or URI of the graph (templated).
     :param quiet_seconds: how long nothing may have been published (templated).
     :param hours: a run that nobody triggered by hand also waits for them; None: any hour.
+    :param requests: what tasks after it will ask of stages that plan first, by the names of the stages (templated): a
+        run that asks for what no stage takes ends before anything is done.
     :param known_params: as of the operators.
     :param deferrable: wait in the triggerer; default: Airflow's `[operators] default_deferrable`.
     """
 
-    template_fields: Sequence[str] = ("graph", "quiet_seconds")
+    template_fields: Sequence[str] = ("graph", "quiet_seconds", "requests")
     ui_color = "#e8f0fe"
 
     def __init__(
@@ -59,6 +63,7 @@ class QuietGraphSensor(BaseSensorOperator):
         graph: str = GRAPH,
         quiet_seconds: float | str = 300,
         hours: Hours | None = None,
+        requests: Mapping[str, Mapping[str, Any]] | None = None,
         known_params: Sequence[str] | None = None,
         deferrable: bool | None = None,
         **kwargs: Any,
@@ -70,6 +75,7 @@ class QuietGraphSensor(BaseSensorOperator):
         self.graph = graph
         self.quiet_seconds = quiet_seconds
         self.hours = hours
+        self.requests = dict(requests or {})
         self.known_params = known_params
         self.deferrable = (
             conf.getboolean("operators", "default_deferrable", fallback=False) if deferrable is None else deferrable
@@ -106,6 +112,8 @@ class QuietGraphSensor(BaseSensorOperator):
             from omnigraph_ops.coordination.guards import quiet_state
 
             refuse_unknown_params(context, self.known_params)
+            for stage, values in self.requests.items():
+                request_in(planned(stage), values)
             graph = OmnigraphHook(self.graph).get_conn()
             quiet, reason = quiet_state(graph, float(self.quiet_seconds))
         self.log.info("%s: %s", "quiet" if quiet else "not quiet yet", reason)
