@@ -182,6 +182,8 @@ class StampFormat:
     then refuses to open the graph."""
     leaves_stale_entries = False
     """Whether the Lance of the engine leaves entries of updated rows in the indexes that it folds."""
+    searches_uncovered = True
+    """Whether searches of the engine are right where a text or vector index does not cover some rows."""
     limits_text_search = False
     """Whether readers leave the limit of a text search to Lance; the engine has it find every row, and takes some."""
     sidecar_version = 0

@@ -115,6 +115,7 @@ class Stamp3(StampFormat):
     compacts_blobs = False
     promotes_half_staged = True
     leaves_stale_entries = True
+    searches_uncovered = False
     sidecar_version = 2
     paths_by_name = True
     engines_lance = "lance 7."

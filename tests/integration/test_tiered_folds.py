@@ -102,8 +102,8 @@ def graph_of(demo_graph: DemoGraph, stamp: int = 6, **settings: object) -> Graph
     return graph
 
 
-def test_a_table_whose_index_waits_has_nothing_to_do_and_says_why(demo_graph: DemoGraph, stamp: int) -> None:
-    graph = graph_of(demo_graph, stamp)
+def test_a_table_whose_index_waits_has_nothing_to_do_and_says_why(demo_graph: DemoGraph) -> None:
+    graph = graph_of(demo_graph)
     write(graph, PERSON, copies("a", 4))
     version = entry_of(graph, PERSON).version
     (plan,) = plan_optimize(graph, tables=(PERSON,)).tables
@@ -116,11 +116,15 @@ def test_a_table_whose_index_waits_has_nothing_to_do_and_says_why(demo_graph: De
     assert row.unindexed_share == pytest.approx(4 / 204, abs=1e-4)
 
 
+def test_no_table_with_a_text_index_waits_on_stamp_3_whose_searches_fail_meanwhile(demo_graph: DemoGraph) -> None:
+    graph = graph_of(demo_graph, 3)
+    write(graph, PERSON, copies("a", 4))
+    assert "bio_idx" in optimize_table(graph, PERSON).indexes_folded
+
+
 @pytest.mark.parametrize("small_table_bytes", [64 * 2**20, 0], ids=["one_window", "two_windows"])
-def test_what_waits_is_merged_by_itself_and_folded_later(
-    demo_graph: DemoGraph, stamp: int, small_table_bytes: int
-) -> None:
-    graph = graph_of(demo_graph, stamp, small_table_bytes=small_table_bytes)
+def test_what_waits_is_merged_by_itself_and_folded_later(demo_graph: DemoGraph, small_table_bytes: int) -> None:
+    graph = graph_of(demo_graph, small_table_bytes=small_table_bytes)
     nights = []
     for night in range(6):
         write(graph, PERSON, copies(f"n{night}-", 2))

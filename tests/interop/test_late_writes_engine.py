@@ -16,7 +16,7 @@ from omnigraph_ops.stages.recovery.check import check
 from omnigraph_ops.stages.recovery.recover import recover
 from tests.crash.harness_state import QUICK
 from tests.interop.engine import Engine, engine, people
-from tests.interop.watched import put, watched
+from tests.interop.watched import put, sidecars_of, watched
 from tests.support.sidecars import judge
 from tests.support.writers import entry_of
 
@@ -127,6 +127,55 @@ def test_one_that_its_branch_left_behind_is_rolled_back_as_by_an_open(
     _unpublished(root, before)
     publish(open_graph(str(root), QUICK), (), actor=None)
     put(root, getattr(seen, phase))
+    shutil.copytree(root, tmp_path / "ours")
+    oracle.run("repair", str(root))
+    assert (oracle.export(root), open_graph(str(root)).storage.list(RECOVERY_DIR)) == (rows, ())
+    shutil.rmtree(root)
+    (tmp_path / "ours").rename(root)
+    graph = open_graph(str(root), QUICK)
+    assert "a running server of the engine does not roll it back" in check(graph).sidecars[0].detail
+    assert [outcome.action for outcome in recover(graph, grace_seconds=0).outcomes] == ["rolled_back"]
+    assert (check(graph).status, oracle.export(root)) == (CheckStatus.CLEAN, rows)
+    write(oracle, root)
+    assert oracle.export(root) != rows
+
+
+def _half_of(oracle: Engine, root: Path, write: Callable[[Engine, Path], None]) -> None:
+    """A write of 0.7 that is not published, of which one table moved, and its sidecar. Writes."""
+    before = root.with_suffix(".before")
+    shutil.copytree(root, before)
+    for _ in range(10):  # a busy machine may miss the sidecar
+        with sidecars_of(root) as seen:
+            write(oracle, root)
+        if seen.first:
+            break
+        shutil.rmtree(root)
+        shutil.copytree(before, root)
+    tables = [table.relative_to(root) for kind in ("nodes", "edges") for table in sorted(root.joinpath(kind).iterdir())]
+    moved = [table for table in tables if len(_versions(root / table)) > len(_versions(before / table))]
+    assert len(moved) > 1
+    for table in moved[1:]:
+        shutil.rmtree(root / table)
+        shutil.copytree(before / table, root / table)
+    published = root.with_suffix(".published")
+    published.mkdir()
+    _unpublished(root, _published(before, published))
+    put(root, seen.first)
+
+
+def _versions(table: Path) -> list[Path]:
+    return list(table.joinpath("_versions").iterdir())
+
+
+@pytest.mark.parametrize("write", [_load, _delete])
+def test_one_of_stamp_3_that_moved_some_of_its_tables_is_rolled_back_as_by_an_open(
+    tmp_path: Path, write: Callable[[Engine, Path], None]
+) -> None:
+    oracle, root = engine(3), tmp_path / "graph"
+    oracle.init(root)
+    oracle.load(root, people(0, 6))
+    rows = oracle.export(root)
+    _half_of(oracle, root, write)
     shutil.copytree(root, tmp_path / "ours")
     oracle.run("repair", str(root))
     assert (oracle.export(root), open_graph(str(root)).storage.list(RECOVERY_DIR)) == (rows, ())

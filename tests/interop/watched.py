@@ -21,12 +21,18 @@ class Seen:
 
     armed: dict[str, bytes] = field(default_factory=dict)
     confirmed: dict[str, bytes] = field(default_factory=dict)
+    first: dict[str, bytes] = field(default_factory=dict)
+    """Whatever the phase; those of stamp 3 say none."""
 
     def look(self, root: Path) -> None:
         for file in root.joinpath(RECOVERY_DIR).glob("*.json"):
             with suppress(FileNotFoundError):
                 content = file.read_bytes()
-                for phase, found in ((b'"Armed"', self.armed), (b'"EffectsConfirmed"', self.confirmed)):
+                for phase, found in (
+                    (b'"Armed"', self.armed),
+                    (b'"EffectsConfirmed"', self.confirmed),
+                    (b"", self.first),
+                ):
                     if phase in content:
                         found.setdefault(file.name, content)
 

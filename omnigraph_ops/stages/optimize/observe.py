@@ -94,6 +94,7 @@ def policy_of(graph: Graph, spark_threshold_bytes: int | None = None) -> Optimiz
         auto=settings.auto,
         retrain_vectors=settings.retrain_vectors,
         deleted_share=0.0 if settings.purge_deleted else DELETED_SHARE,
+        searches_uncovered=graph.format.searches_uncovered,
         owns_config=graph.format.publishes,
         reads_by_bytes=graph.format.reads_by_bytes,
     )

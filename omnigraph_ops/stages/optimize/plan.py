@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 
 from omnigraph_ops.graph.schema import TableSpec
-from omnigraph_ops.lance.index_entries import DeadEntries, shown_dead_entries
+from omnigraph_ops.lance.index_entries import DeadEntries, limited_kinds, shown_dead_entries
 from omnigraph_ops.lance.tables import Exclude, FragmentFacts, IndexFacts, Split, TableFacts
 from omnigraph_ops.lance.vector_indexes import VectorFacts
 from omnigraph_ops.models.optimize import (
@@ -108,6 +108,8 @@ class OptimizePolicy(RewriteRules):
     """Only tables past a threshold."""
     retrain_vectors: bool = False
     """Whether vector indexes get the number of partitions that their rows want."""
+    searches_uncovered: bool = True
+    """Whether readers find the same while a text or vector index waits for more rows."""
     owns_config: bool = True
     """Whether auto-cleanup is to be removed from the configuration; a plain dataset's is its owner's."""
 
@@ -236,7 +238,8 @@ def _index_work(
     pressing = builds or foreign or seen.stale or seen.lost or shown or unhidden
     # With one fragment of an edge table uncovered the engine plans a traversal of several hops as if there were no
     # index and reads every edge, so there the cost is not in proportion to what waits.
-    may_wait = not pressing and not seen.spec.is_edge
+    searched = any(index.details in limited_kinds(texts=True) for index in facts.indexes)
+    may_wait = not pressing and not seen.spec.is_edge and (policy.searches_uncovered or not searched)
     waiting = waiting_for_rows(facts, policy, policy.unindexed_share) if may_wait else None
     folds = () if waiting else index_folds(facts.indexes, facts.fragments)
     why = dict.fromkeys(seen.stale, "has wrong entries of updated rows") | dict.fromkeys(seen.lost, "lacks files")

@@ -14,6 +14,7 @@ from omnigraph_ops.lance.evidence import wrong_content
 from omnigraph_ops.lance.gateway import DatasetMissing, LanceFailure
 from omnigraph_ops.models.health import SidecarClass, SidecarFinding
 from omnigraph_ops.stages.recovery.proofs import Proof, Unpublishable, is_refused, proof_of
+from omnigraph_ops.stages.recovery.unfinished import proof_of_unfinished
 
 # These kinds move tables by content-preserving or whole-table commits, so any HEAD past an
 # unchanged pin is theirs. On stamp 6 only Optimize is still judged that way.
@@ -212,7 +213,7 @@ def judged_sidecar(graph: Graph, file: SidecarFile, *, beside: Sequence[SidecarF
 def _judged(graph: Graph, file: SidecarFile, sidecar: Sidecar, beside: Sequence[SidecarFile] | None) -> Judgement:
     exists = sidecar.branch is None or sidecar.branch in graph.branches()
     pins = pin_states(graph, sidecar) if exists else ()
-    proof = proof_of(graph, file, beside) if exists else None
+    proof = proof_of(graph, file, beside) or proof_of_unfinished(graph, file) if exists else None
     verdict = classify(
         sidecar,
         pins,

@@ -238,6 +238,15 @@ def test_no_index_of_an_edge_waits_and_none_beside_one_that_is_built() -> None:
     assert ([f.name for f in decided.folds], [b.name for b in decided.builds]) == (["other"], ["id_idx"])
 
 
+@pytest.mark.parametrize("details", ["InvertedIndexDetails", "VectorIndexDetails"])
+def test_no_index_beside_one_that_is_searched_waits_where_searches_need_all_rows_in_it(details: str) -> None:
+    found = behind_by(1)
+    searched = replace(found, indexes=(*found.indexes, replace(found.indexes[0], name="body_idx", details=details)))
+    assert len(tiered(searched).folds) == 0
+    assert len(tiered(searched, searches_uncovered=False).folds) == 4
+    assert len(tiered(found, searches_uncovered=False).folds) == 0
+
+
 @pytest.mark.parametrize("policy", [{"unindexed_share": 0.0}, {"policy": RewritePolicy.CONVERGE}, {"cutoff": 1}])
 def test_nothing_waits_without_tiers_or_a_share_or_below_the_cutoff(policy: dict[str, object]) -> None:
     assert len(tiered(behind_by(1), **policy).folds) == 3

@@ -1,0 +1,63 @@
+"""Loads and mutations of stamp 3 that stopped before they had committed to all of their tables. Reads only.
+
+The next open of the engine rolls such a write back: it restores what is published of the tables that moved. A running
+server opens nothing again. It refuses every write to these tables ("a pending recovery sidecar requires rollback")
+until it is restarted, so `recover` does what an open does. A write that moved all of its tables, or that is published,
+is finished by the server itself.
+
+Nobody was told that it is done: that comes after its publish, which asks for the versions that it began from. A writer
+that is alive all the same is refused there, because the versions that it would publish are published by the rollback.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from omnigraph_ops.errors import OpsError
+from omnigraph_ops.graph.graph import Graph
+from omnigraph_ops.graph.lance_manifest import commits_after
+from omnigraph_ops.graph.sidecars import Sidecar, SidecarFile, SidecarPin
+from omnigraph_ops.graph.state import BranchState
+from omnigraph_ops.stages.recovery.proofs import Unpublishable
+from omnigraph_ops.stages.recovery.unpublished import Overlaid, is_put_back
+
+_STRICT = frozenset({"Load", "Mutation"})
+"""Kinds that move each table by one commit."""
+
+
+def proof_of_unfinished(graph: Graph, file: SidecarFile) -> Unpublishable | None:
+    """A load or mutation that only an open of the engine rolls back; None where a server settles it. Reads."""
+    sidecar = file.sidecar
+    if sidecar is None or not graph.format.deletes_inline or sidecar.writer_kind not in _STRICT:
+        return None
+    try:
+        tables = _tables(graph, sidecar, graph.state(sidecar.branch))
+    except OpsError:
+        return None
+    if tables is None or _settles_itself(sidecar.tables, tables):
+        return None
+    moved = tuple(table for table in tables if table.is_ahead)
+    why = "it did not commit to all of its tables, and a running server of the engine does not roll it back"
+    return Unpublishable(tables=moved, files=(file,), why=why)
+
+
+def _tables(graph: Graph, sidecar: Sidecar, state: BranchState) -> tuple[Overlaid, ...] | None:
+    """The tables of a write, if what lies on what is published is the engine's or an earlier rollback. Reads."""
+    found = list[Overlaid]()
+    for pin in sidecar.tables:
+        table = Overlaid.of_pin(graph, state, pin)
+        if table is None or table.head < table.base or pin.table_branch != table.entry.branch:
+            return None
+        above = commits_after(graph.storage, table.chain, table.base, table.head)
+        if not all(is_put_back(c) or graph.format.is_of_engine(c.writer) for c in above):
+            return None
+        found.append(table)
+    return None if sidecar.names_a_table_twice else tuple(found)
+
+
+def _settles_itself(pins: Sequence[SidecarPin], tables: Sequence[Overlaid]) -> bool:
+    """Whether a running server finishes it: all tables moved as announced, or it was published. Pure."""
+    at = list(zip(pins, tables, strict=True))
+    is_whole = all(t.base == pin.expected_version and t.head == t.base + 1 == pin.post_commit_pin for pin, t in at)
+    is_published = not any(t.is_ahead for t in tables) and any(t.base > pin.expected_version for pin, t in at)
+    return is_whole or is_published
