@@ -30,15 +30,16 @@ def graph(demo_graph: DemoGraph, monkeypatch: pytest.MonkeyPatch) -> Graph:
     return demo_graph(stamp=3, node_types=1)
 
 
-def announce(graph: Graph, *, kind: str = "Load", commits: int = 1, age_seconds: float = 3600) -> None:
-    """The sidecar of a write to two tables, each of which it is to move by so many versions. Writes."""
+def announce(graph: Graph, *, kind: str = "Load", is_confirmed: bool = False, age_seconds: float = 3600) -> None:
+    """The sidecar of a write to two tables, each of which it is to move by one version. Writes."""
 
     def change(document: Document) -> None:
         knows = entry_of(graph, KNOWS)
         (other,) = graph.format.sidecar(knows, graph.table_uri(knows), new_ulid(), 0)["tables"]
         document |= {"writer_kind": kind, "tables": [*document["tables"], other]}
         for pin in document["tables"]:
-            pin["post_commit_pin"] = pin["expected_version"] + commits
+            pin["post_commit_pin"] = pin["expected_version"] + 1
+            pin.update({"confirmed_version": pin["post_commit_pin"]} if is_confirmed else {})
 
     arm(graph, PERSON, age_seconds=age_seconds, change=change)
 
@@ -48,7 +49,7 @@ def settled(graph: Graph, grace_seconds: float = 0) -> RecoveryOutcome:
     return outcome
 
 
-@pytest.mark.parametrize("kind", ["Load", "Mutation"])
+@pytest.mark.parametrize("kind", ["Load", "Mutation", "BranchMerge"])
 @pytest.mark.parametrize("moved", [(PERSON,), (KNOWS,), ()])
 def test_it_is_rolled_back_and_no_row_is_lost(graph: Graph, kind: str, moved: tuple[str, ...]) -> None:
     rows = rows_everywhere(graph)
@@ -88,12 +89,24 @@ def test_what_a_server_finishes_by_itself_is_left_to_it(graph: Graph) -> None:
     assert {key: graph.open_head(entry_of(graph, key)).version for key in heads} == heads
 
 
-@pytest.mark.parametrize("what", ["another Lance", "a merge"])
-def test_what_is_not_known_is_left_to_the_engine(graph: Graph, monkeypatch: pytest.MonkeyPatch, what: str) -> None:
-    announce(graph, kind="BranchMerge" if what == "a merge" else "Load")
+def test_a_merge_whose_tables_moved_is_rolled_back_until_it_says_that_it_is_done(graph: Graph) -> None:
+    rows = rows_everywhere(graph)
+    announce(graph, kind="BranchMerge")
+    all_moved(graph)
+    assert settled(graph).action == "rolled_back"
+    assert rows_everywhere(open_graph(graph.uri)) == rows
+
+
+def test_a_merge_that_says_that_it_is_done_is_left_to_a_server(graph: Graph) -> None:
+    announce(graph, kind="BranchMerge", is_confirmed=True)
+    all_moved(graph)
+    assert settled(graph).action == "left_to_engine"
+
+
+def test_what_another_lance_wrote_is_left_to_the_engine(graph: Graph, monkeypatch: pytest.MonkeyPatch) -> None:
+    announce(graph)
     drift(graph, PERSON, copies("late", 2))
-    if what == "another Lance":
-        monkeypatch.setattr(Stamp3, "engines_lance", "lance 7.")
+    monkeypatch.setattr(Stamp3, "engines_lance", "lance 7.")
     head = graph.open_head(entry_of(graph, PERSON)).version
     assert settled(graph).action == "left_to_engine"
     assert graph.open_head(entry_of(graph, PERSON)).version == head

@@ -167,13 +167,15 @@ def _versions(table: Path) -> list[Path]:
     return list(table.joinpath("_versions").iterdir())
 
 
-@pytest.mark.parametrize("write", [_load, _delete])
+@pytest.mark.parametrize("write", [_load, _delete, _merge])
 def test_one_of_stamp_3_that_moved_some_of_its_tables_is_rolled_back_as_by_an_open(
     tmp_path: Path, write: Callable[[Engine, Path], None]
 ) -> None:
     oracle, root = engine(3), tmp_path / "graph"
     oracle.init(root)
     oracle.load(root, people(0, 6))
+    oracle.run("branch", "create", "--uri", str(root), "side")
+    oracle.load(root, people(20, 2), branch="side")
     rows = oracle.export(root)
     _half_of(oracle, root, write)
     shutil.copytree(root, tmp_path / "ours")

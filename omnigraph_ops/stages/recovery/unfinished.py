@@ -1,4 +1,4 @@
-"""Loads and mutations of stamp 3 that stopped before they had committed to all of their tables. Reads only.
+"""Loads, mutations and merges of stamp 3 that stopped before they had committed to all of their tables. Reads only.
 
 The next open of the engine rolls such a write back: it restores what is published of the tables that moved. A running
 server opens nothing again. It refuses every write to these tables ("a pending recovery sidecar requires rollback")
@@ -21,20 +21,20 @@ from omnigraph_ops.graph.state import BranchState
 from omnigraph_ops.stages.recovery.proofs import Unpublishable
 from omnigraph_ops.stages.recovery.unpublished import Overlaid, is_put_back
 
-_STRICT = frozenset({"Load", "Mutation"})
-"""Kinds that move each table by one commit."""
+_MERGE = "BranchMerge"
+_KINDS = frozenset({"Load", "Mutation", _MERGE})
 
 
 def proof_of_unfinished(graph: Graph, file: SidecarFile) -> Unpublishable | None:
-    """A load or mutation that only an open of the engine rolls back; None where a server settles it. Reads."""
+    """A write that only an open of the engine rolls back; None where a server settles it. Reads."""
     sidecar = file.sidecar
-    if sidecar is None or not graph.format.deletes_inline or sidecar.writer_kind not in _STRICT:
+    if sidecar is None or not graph.format.deletes_inline or sidecar.writer_kind not in _KINDS:
         return None
     try:
         tables = _tables(graph, sidecar, graph.state(sidecar.branch))
     except OpsError:
         return None
-    if tables is None or _settles_itself(sidecar.tables, tables):
+    if tables is None or _settles_itself(sidecar, tables):
         return None
     moved = tuple(table for table in tables if table.is_ahead)
     why = "it did not commit to all of its tables, and a running server of the engine does not roll it back"
@@ -55,9 +55,18 @@ def _tables(graph: Graph, sidecar: Sidecar, state: BranchState) -> tuple[Overlai
     return None if sidecar.names_a_table_twice else tuple(found)
 
 
-def _settles_itself(pins: Sequence[SidecarPin], tables: Sequence[Overlaid]) -> bool:
+def _settles_itself(sidecar: Sidecar, tables: Sequence[Overlaid]) -> bool:
     """Whether a running server finishes it: all tables moved as announced, or it was published. Pure."""
-    at = list(zip(pins, tables, strict=True))
-    is_whole = all(t.base == pin.expected_version and t.head == t.base + 1 == pin.post_commit_pin for pin, t in at)
+    at = list(zip(sidecar.tables, tables, strict=True))
     is_published = not any(t.is_ahead for t in tables) and any(t.base > pin.expected_version for pin, t in at)
-    return is_whole or is_published
+    return is_published or all(_is_moved(sidecar, pin, table) for pin, table in at)
+
+
+def _is_moved(sidecar: Sidecar, pin: SidecarPin, table: Overlaid) -> bool:
+    """Whether a table was committed to as the sidecar announces it. Pure."""
+    if table.base != pin.expected_version:
+        return False
+    if sidecar.writer_kind != _MERGE:
+        return table.head == table.base + 1 == pin.post_commit_pin
+    # Since 0.7 a merge says when it is done with all of its tables.
+    return table.is_ahead and (sidecar.schema_version < 2 or table.head == pin.confirmed_version)
