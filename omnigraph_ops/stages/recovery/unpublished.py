@@ -235,8 +235,11 @@ def _publish(graph: Graph, table_key: str) -> RecoveryOutcome | None:
     return outcome
 
 
-_SETTLE_SECONDS = 1.0
-"""How long a table must stay as it is before its writer is taken for gone, once before the fence and once behind it."""
+_QUIET_SECONDS, _SETTLE_SECONDS = 10.0, 1.0
+"""How long a table must stay as it is before its writer is taken for gone, before the fence and behind it.
+
+A delete looks for edges in one table after the other between its commits, which takes seconds where they are many.
+"""
 _FENCE_SECONDS = 60.0
 """The engine's writers are refused for this time at most; what is not done by then is left to the next run."""
 
@@ -275,11 +278,11 @@ def roll_back(graph: Graph) -> Iterator[RecoveryOutcome]:
     if not seen:
         return
     refuse_pending(graph)
-    if _settled(graph, seen) != seen:
+    if _settled(graph, seen, _QUIET_SECONDS) != seen:
         return
     fence = contextlib.nullcontext(graph) if graph.is_alone() else fenced(graph, at_most_seconds=_FENCE_SECONDS)
     with fence as alone:
-        for branch, table_key in _settled(alone, seen):
+        for branch, table_key in _settled(alone, seen, _SETTLE_SECONDS):
             try:
                 outcome = _roll_back(alone, branch, table_key)
             except OpsError as error:
@@ -326,9 +329,9 @@ def recoverable(graph: Graph, branch: str | None, table_key: str) -> Overlaid | 
     return None
 
 
-def _settled(graph: Graph, seen: Mapping[_Where, Overlaid]) -> Mapping[_Where, Overlaid]:
-    """Those that are as they were a moment ago. Reads."""
-    graph.run.pause(_SETTLE_SECONDS)
+def _settled(graph: Graph, seen: Mapping[_Where, Overlaid], seconds: float) -> Mapping[_Where, Overlaid]:
+    """Those that are as they were so long ago. Reads."""
+    graph.run.pause(seconds)
     now = _ahead(graph, list(seen))
     return {where: table for where, table in now.items() if seen[where] == table}
 
