@@ -61,7 +61,7 @@ def _text(key: ast.expr | None) -> str:
 
 
 def _is_enum(node: ast.ClassDef) -> bool:
-    return any(isinstance(base, ast.Name) and base.id == "StrEnum" for base in node.bases)
+    return any(isinstance(base, ast.Name) and base.id.endswith("Enum") for base in node.bases)
 
 
 def _is_dataclass(node: ast.ClassDef) -> bool:

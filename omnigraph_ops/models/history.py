@@ -5,12 +5,25 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 from enum import StrEnum
+from typing import Self
 
 GIVEN_UP_SECONDS = 7 * 86_400
 """A DAG run that Airflow does not know counts as over so long after its last sign of life: no run waits that long."""
 
 
-class RunOutcome(StrEnum):
+class _WordEnum(StrEnum):
+    """A word of a record. One that a later release wrote is kept as it is: it must not hide all other records."""
+
+    @classmethod
+    def _missing_(cls, value: object) -> Self | None:
+        if not isinstance(value, str):
+            return None
+        word = str.__new__(cls, value)
+        word._name_ = word._value_ = value
+        return word
+
+
+class RunOutcome(_WordEnum):
     """What came of a run, or of one table in it. What was skipped is never a success."""
 
     SUCCEEDED = "succeeded"
@@ -29,14 +42,14 @@ class RunOutcome(StrEnum):
     """Nothing was done: there was no work, or what there was waits; the reason says which."""
 
 
-class RunOrigin(StrEnum):
+class RunOrigin(_WordEnum):
     """What started a run."""
 
     CLI = "cli"
     AIRFLOW = "airflow"
 
 
-class Answer(StrEnum):
+class Answer(_WordEnum):
     """What became of an approval."""
 
     APPROVED = "approved"

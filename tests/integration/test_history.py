@@ -389,6 +389,17 @@ def test_columns_of_a_later_release_do_not_stop_this_one(place: Graph) -> None:
     assert len(history.read_runs(place)) == 2
 
 
+def test_words_of_a_later_release_hide_no_record(cli: Cli, demo_graph: DemoGraph) -> None:
+    graph = demo_graph(**SMALL)
+    history.append(graph, record("old"))
+    history.append(graph, record("new"))
+    dataset(graph.uri).update({"outcome": "'postponed'", "origin": "'robot'"}, where="run_id = 'new'")
+    runs = {run.run_id: run for run in history.read_runs(graph)}
+    assert (runs["new"].outcome, runs["new"].header.origin, len(runs)) == ("postponed", "robot", 2)
+    for form in ("table", "json", "markdown", "html", "csv"):
+        assert "postponed" in cli(f"history --format {form}", graph.uri).out
+
+
 def test_the_verb_shows_runs_one_run_and_a_table(cli: Cli, demo_graph: DemoGraph) -> None:
     graph = demo_graph(**SMALL)
     assert cli("history", graph.uri).out.splitlines()[1].split() == ["Runs", "0"]
