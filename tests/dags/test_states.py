@@ -28,6 +28,7 @@ from tests.support.operators import Disk, Outcome, Run, disk_of
 from tests.support.sidecars import arm, move
 from tests.support.stages import CHAINS, before, operator, spark_in_process, with_orphan
 from tests.support.tables import PERSON
+from tests.support.writers import delete_first, drift
 
 pytestmark = [pytest.mark.airflow, pytest.mark.xdist_group("airflow")]
 KNOWS, COMPANY = "edge:Knows", "node:Company"
@@ -300,6 +301,7 @@ def test_a_sidecar_whose_writer_may_be_alive_is_waited_for(run: Run) -> None:
 
 def test_a_sidecar_that_only_the_engine_decides_stops_for_good(run: Run) -> None:
     arm(run.graph, COMPANY, change=lambda document: document.update(writer_kind="Mutation"))
+    drift(run.graph, COMPANY, delete_first(1))  # by a Lance that is none of the engine's
     first = disk_of(run.graph.uri)
     outcome = run.execute(operator(run, "check_recovery"))
     assert outcome.state == "failed"
