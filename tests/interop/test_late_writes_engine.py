@@ -109,6 +109,20 @@ def _merge(oracle: Engine, root: Path) -> None:
     oracle.run("branch", "merge", "side", "--into", "main", "--uri", str(root))
 
 
+def _assert_both_roll_it_back(oracle: Engine, root: Path, rows: list[str]) -> None:
+    """That an open of the engine and `recover` leave these rows and no sidecar. Writes."""
+    ours = root.with_suffix(".ours")
+    shutil.copytree(root, ours)
+    oracle.run("repair", str(root))
+    assert (oracle.export(root), open_graph(str(root)).storage.list(RECOVERY_DIR)) == (rows, ())
+    shutil.rmtree(root)
+    ours.rename(root)
+    graph = open_graph(str(root), QUICK)
+    assert "a running server of the engine does not roll it back" in check(graph).sidecars[0].detail
+    assert [outcome.action for outcome in recover(graph, grace_seconds=0).outcomes] == ["rolled_back"]
+    assert (check(graph).status, oracle.export(root)) == (CheckStatus.CLEAN, rows)
+
+
 @pytest.mark.parametrize("phase", ["armed", "confirmed"])
 @pytest.mark.parametrize("write", [_load, _delete, _merge])
 def test_one_that_its_branch_left_behind_is_rolled_back_as_by_an_open(
@@ -127,15 +141,7 @@ def test_one_that_its_branch_left_behind_is_rolled_back_as_by_an_open(
     _unpublished(root, before)
     publish(open_graph(str(root), QUICK), (), actor=None)
     put(root, getattr(seen, phase))
-    shutil.copytree(root, tmp_path / "ours")
-    oracle.run("repair", str(root))
-    assert (oracle.export(root), open_graph(str(root)).storage.list(RECOVERY_DIR)) == (rows, ())
-    shutil.rmtree(root)
-    (tmp_path / "ours").rename(root)
-    graph = open_graph(str(root), QUICK)
-    assert "a running server of the engine does not roll it back" in check(graph).sidecars[0].detail
-    assert [outcome.action for outcome in recover(graph, grace_seconds=0).outcomes] == ["rolled_back"]
-    assert (check(graph).status, oracle.export(root)) == (CheckStatus.CLEAN, rows)
+    _assert_both_roll_it_back(oracle, root, rows)
     write(oracle, root)
     assert oracle.export(root) != rows
 
@@ -178,14 +184,6 @@ def test_one_of_stamp_3_that_moved_some_of_its_tables_is_rolled_back_as_by_an_op
     oracle.load(root, people(20, 2), branch="side")
     rows = oracle.export(root)
     _half_of(oracle, root, write)
-    shutil.copytree(root, tmp_path / "ours")
-    oracle.run("repair", str(root))
-    assert (oracle.export(root), open_graph(str(root)).storage.list(RECOVERY_DIR)) == (rows, ())
-    shutil.rmtree(root)
-    (tmp_path / "ours").rename(root)
-    graph = open_graph(str(root), QUICK)
-    assert "a running server of the engine does not roll it back" in check(graph).sidecars[0].detail
-    assert [outcome.action for outcome in recover(graph, grace_seconds=0).outcomes] == ["rolled_back"]
-    assert (check(graph).status, oracle.export(root)) == (CheckStatus.CLEAN, rows)
+    _assert_both_roll_it_back(oracle, root, rows)
     write(oracle, root)
     assert oracle.export(root) != rows
