@@ -65,6 +65,8 @@ class Twins:
     folder: Path
     draw: random.Random
     branches: list[str] = field(default_factory=lambda: ["main"])
+    written: set[str] = field(default_factory=lambda: {"main"})
+    """The branches that a load went to."""
     people: int = 8
     """How many there were ever."""
     evolved: bool = False
@@ -129,6 +131,8 @@ class Twins:
     def merge(self) -> None:
         if len(self.branches) > 1:
             source, target = self.draw.sample(self.branches, 2)
+            if source != "main" and target not in self.written:
+                return  # it would become a branch of a branch
             self.run("branch", "merge", source, "--into", target, "--uri", str(self.graph))
 
     def evolve(self) -> None:
@@ -143,7 +147,8 @@ class Twins:
     def load(self, rows: list[dict[str, object]], mode: str, branch: str) -> None:
         data = self.folder / "rows.jsonl"
         data.write_text("".join(json.dumps(row) + "\n" for row in rows))
-        self.run("load", "--data", str(data), "--mode", mode, "--branch", branch, "--quiet", str(self.graph))
+        if self.run("load", "--data", str(data), "--mode", mode, "--branch", branch, "--quiet", str(self.graph)):
+            self.written.add(branch)
 
     def run(self, *arguments: str) -> bool:
         """A command of the engine on both, which takes the same end; whether it succeeded."""
