@@ -201,6 +201,8 @@ class StampFormat:
     """Writer of the manifests of the engine, as it begins; empty where no engine writes."""
     lineage_datasets: tuple[str, ...] = ()
     """Where the lineage is, if not in the graph manifest; graph-relative."""
+    announces_transactions = True
+    """Whether the sidecars of loads, mutations and merges name the transactions that they are about to commit."""
     deletes_inline = False
     """Whether the engine deletes rows before it arms."""
     reads_by_bytes = False

@@ -119,6 +119,7 @@ class Stamp3(StampFormat):
     sidecar_version = 2
     paths_by_name = True
     engines_lance = "lance 7."
+    announces_transactions = False
     deletes_inline = True
     lineage_datasets = (COMMITS_DIR, ACTORS_DIR)
 

@@ -149,6 +149,11 @@ def in_params(names: Iterable[str]) -> dict[str, str]:
     return {name: f"{{{{ params.{name} | pprint }}}}" for name in names}
 
 
+def templated_request(stage: AnyPlanned | AnyRun, *, but: Collection[str] = ()) -> dict[str, str]:
+    """The request of a stage as `in_params` has it, of all fields that its form offers. Pure."""
+    return in_params(request_params(stage, but=but))
+
+
 def form_of(stage: AnyPlanned) -> dict[str, Param]:
     """The fields of the stage's approval; the DAG gives them to the operator, where Airflow expects them. Pure."""
     return {FORCE: Param(False, type="boolean", title=stage.switch.title)} if stage.switch else {}

@@ -12,7 +12,7 @@ from airflow.sdk import DAG, Asset, Param, TriggerRule
 from airflow.sdk.definitions.deadline import DeadlineAlert
 
 from omnigraph_airflow.decisions import ANSWER_WITHIN
-from omnigraph_airflow.forms import bound_params, graph_param, in_params, request_params, switch_param
+from omnigraph_airflow.forms import bound_params, graph_param, request_params, switch_param, templated_request
 from omnigraph_airflow.hooks.omnigraph import GRAPH
 from omnigraph_airflow.notify import Told
 from omnigraph_airflow.operators.base import LOT_LABEL, task_args
@@ -181,7 +181,7 @@ def _stages(night: Night) -> None:
         task_id="wait_for_quiet_graph",
         quiet_seconds="{{ params.quiet_seconds }}",
         hours=night.hours,
-        requests={name: in_params(request_params(planned(name), but=_ALL_TABLES)) for name in ("repair", "cleanup")},
+        requests={name: templated_request(planned(name), but=_ALL_TABLES) for name in ("repair", "cleanup")},
         timeout=night.wait_at_most + (timedelta(days=1) if night.hours else timedelta()),
     )
     recovery = CheckRecoveryOperator(task_id="check_recovery")
@@ -201,7 +201,7 @@ def _stages(night: Night) -> None:
 
 def _optimize(recovery: CheckRecoveryOperator) -> SummarizeOptimizeOperator:
     """Plan, split by executor, do the tables, sum up."""
-    request = in_params(request_params(UNASKED_BY_NAME["optimize"], but=_ALL_TABLES))
+    request = templated_request(UNASKED_BY_NAME["optimize"], but=_ALL_TABLES)
     plan = PlanOptimizeOperator(
         task_id="plan_optimize",
         spark_threshold="{{ params.spark_threshold }}",

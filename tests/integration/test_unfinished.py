@@ -58,7 +58,7 @@ def test_it_is_rolled_back_and_no_row_is_lost(graph: Graph, kind: str, moved: tu
         drift(graph, key, copies("late", 2))
     found = check(graph)
     assert (found.status, found.sidecars[0].recoverable) == (CheckStatus.PENDING, True)
-    assert "did not commit to all of its tables" in found.sidecars[0].detail
+    assert "was not done with all of its tables" in found.sidecars[0].detail
     assert settled(graph).action == "rolled_back"
     after = open_graph(graph.uri)
     assert (sidecar_names(after.storage), check(after).status) == (frozenset(), CheckStatus.CLEAN)

@@ -109,6 +109,15 @@ def _merge(oracle: Engine, root: Path) -> None:
     oracle.run("branch", "merge", "side", "--into", "main", "--uri", str(root))
 
 
+def _begun(oracle: Engine, root: Path) -> list[str]:
+    """A graph with a branch `side` that was written to; the rows of main. Writes."""
+    oracle.init(root)
+    oracle.load(root, people(0, 6))
+    oracle.run("branch", "create", "--uri", str(root), "side")
+    oracle.load(root, people(20, 2), branch="side")
+    return oracle.export(root)
+
+
 def _assert_both_roll_it_back(oracle: Engine, root: Path, rows: list[str]) -> None:
     """That an open of the engine and `recover` leave these rows and no sidecar. Writes."""
     ours = root.with_suffix(".ours")
@@ -130,11 +139,7 @@ def test_one_that_its_branch_left_behind_is_rolled_back_as_by_an_open(
 ) -> None:
     """A running server of the engine opens nothing: it would refuse every write until it is restarted."""
     oracle, root = engine(6), tmp_path / "graph"
-    oracle.init(root)
-    oracle.load(root, people(0, 6))
-    oracle.run("branch", "create", "--uri", str(root), "side")
-    oracle.load(root, people(20, 2), branch="side")
-    rows = oracle.export(root)
+    rows = _begun(oracle, root)
     (tmp_path / "before").mkdir()
     before = _published(root, tmp_path / "before")
     seen = watched(oracle, root, write)
@@ -178,11 +183,7 @@ def test_one_of_stamp_3_that_moved_some_of_its_tables_is_rolled_back_as_by_an_op
     tmp_path: Path, write: Callable[[Engine, Path], None]
 ) -> None:
     oracle, root = engine(3), tmp_path / "graph"
-    oracle.init(root)
-    oracle.load(root, people(0, 6))
-    oracle.run("branch", "create", "--uri", str(root), "side")
-    oracle.load(root, people(20, 2), branch="side")
-    rows = oracle.export(root)
+    rows = _begun(oracle, root)
     _half_of(oracle, root, write)
     _assert_both_roll_it_back(oracle, root, rows)
     write(oracle, root)

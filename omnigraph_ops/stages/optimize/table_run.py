@@ -99,7 +99,7 @@ class TableRun:
     policy: OptimizePolicy
     executor: TaskExecutor
     pinned: Dataset
-    """As the run found it."""
+    """The table at the version that the plan is about."""
     effort: Effort
     progress: Progress
     room: Room | None = None

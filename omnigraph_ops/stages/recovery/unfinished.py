@@ -1,9 +1,9 @@
-"""Loads, mutations and merges of stamp 3 that stopped before they had committed to all of their tables. Reads only.
+"""Loads, mutations and merges of stamp 3 that stopped before they were done with all of their tables. Reads only.
 
 The next open of the engine rolls such a write back: it restores what is published of the tables that moved. A running
-server opens nothing again. It refuses every write to these tables ("a pending recovery sidecar requires rollback")
-until it is restarted, so `recover` does what an open does. A write that moved all of its tables, or that is published,
-is finished by the server itself.
+server does not open the graph again. It refuses every write to these tables ("a pending recovery sidecar requires
+rollback") until it is restarted, so `recover` does what an open does. A write that moved all of its tables, or that is
+published, is finished by the server itself.
 
 Nobody was told that it is done: that comes after its publish, which asks for the versions that it began from. A writer
 that is alive all the same is refused there, because the versions that it would publish are published by the rollback.
@@ -28,7 +28,9 @@ _KINDS = frozenset({"Load", "Mutation", _MERGE})
 def proof_of_unfinished(graph: Graph, file: SidecarFile) -> Unpublishable | None:
     """A write that only an open of the engine rolls back; None where a server settles it. Reads."""
     sidecar = file.sidecar
-    if sidecar is None or not graph.format.deletes_inline or sidecar.writer_kind not in _KINDS:
+    if sidecar is None or graph.format.announces_transactions or sidecar.writer_kind not in _KINDS:
+        return None
+    if sidecar.names_a_table_twice:
         return None
     try:
         tables = _tables(graph, sidecar, graph.state(sidecar.branch))
@@ -37,7 +39,7 @@ def proof_of_unfinished(graph: Graph, file: SidecarFile) -> Unpublishable | None
     if tables is None or _settles_itself(sidecar, tables):
         return None
     moved = tuple(table for table in tables if table.is_ahead)
-    why = "it did not commit to all of its tables, and a running server of the engine does not roll it back"
+    why = "it was not done with all of its tables, and a running server of the engine does not roll it back"
     return Unpublishable(tables=moved, files=(file,), why=why)
 
 
@@ -52,7 +54,7 @@ def _tables(graph: Graph, sidecar: Sidecar, state: BranchState) -> tuple[Overlai
         if not all(is_put_back(c) or graph.format.is_of_engine(c.writer) for c in above):
             return None
         found.append(table)
-    return None if sidecar.names_a_table_twice else tuple(found)
+    return tuple(found)
 
 
 def _settles_itself(sidecar: Sidecar, tables: Sequence[Overlaid]) -> bool:
@@ -68,5 +70,5 @@ def _is_moved(sidecar: Sidecar, pin: SidecarPin, table: Overlaid) -> bool:
         return False
     if sidecar.writer_kind != _MERGE:
         return table.head == table.base + 1 == pin.post_commit_pin
-    # Since 0.7 a merge says when it is done with all of its tables.
+    # Since schema version 2 a merge says when it is done with all of its tables.
     return table.is_ahead and (sidecar.schema_version < 2 or table.head == pin.confirmed_version)

@@ -9,7 +9,7 @@ from airflow.sdk import Context, XComArg
 from airflow.sdk.definitions.xcom_arg import PlainXComArg
 from airflow.sdk.exceptions import AirflowSkipException
 
-from omnigraph_airflow.forms import ALLOW_YOUNG, bounds_in_params, form_of, in_params, request_in, request_params
+from omnigraph_airflow.forms import ALLOW_YOUNG, bounds_in_params, form_of, request_in, templated_request
 from omnigraph_airflow.hooks.omnigraph import OmnigraphHook
 from omnigraph_airflow.links import ASKED
 from omnigraph_airflow.operators.ask import ApproveStageOperator, approved
@@ -151,7 +151,7 @@ def stage_tasks(
         asking: further arguments of the task that asks.
     """
     stage = planned(name)
-    request = in_params(request_params(stage, but=but))
+    request = templated_request(stage, but=but)
     plan = PlanStageOperator(task_id=stage.tasks.plan, stage=name, request=request, **(planning or {}))
     approve = ApproveStageOperator(
         task_id=stage.tasks.approve,
